@@ -40,7 +40,8 @@ def threads(
     counts: Annotated[list[int] | None, typer.Option("--threads", min=1, help="threads; repeat the option")] = None,
     repeats: Annotated[int, typer.Option(min=1)] = 15,
 ) -> None:
-    """What one server's kernels gain by threads, kernel by kernel. Exit code 1 if an output depends on their number."""
+    """Return what one server's kernels gain by threads, kernel by kernel. Exit code 1 if an output depends on their
+    number."""
     from benchmarks import threads as bench
 
     if not bench.main(dimensions or [115, 500], counts or [2], repeats, output):
@@ -210,7 +211,8 @@ def chaos(
 ) -> None:
     """A federation under attack: kills, cut links, full disks, damaged stores, wrong clocks, lying members, strangers.
 
-    Exit code 1 if a job hangs, goes wrong or is lost, if something wrong is accepted, or if a server takes too much memory.
+    Exit code 1 if a job hangs, goes wrong or is lost, if something wrong is accepted, or if a server takes too much
+    memory.
     """
     from benchmarks import chaos as bench
 
@@ -256,7 +258,8 @@ def scale(
         Path | None, typer.Option(help="where the files are written for the time of the measurement (5 GB)")
     ] = None,
 ) -> None:
-    """An owner's pass over many Parquet files on a local Dask cluster, beside plain reading by PyArrow: speed and memory."""
+    """An owner's pass over many Parquet files on a local Dask cluster, beside plain reading by PyArrow: speed and
+    memory."""
     from benchmarks import scale as bench
 
     bench.main(rows, columns, files, distinct, workers, folder, here, output)
@@ -285,7 +288,8 @@ def vertical(
     pieces: Annotated[list[int] | None, typer.Option("--pieces", help="row pieces; repeat the option")] = None,
     ids: Annotated[int, typer.Option(min=1000, help="ids per owner in the measurement of tags")] = 10_000_000,
 ) -> None:
-    """Owners of columns: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many ids."""
+    """Owners of columns: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many
+    ids."""
     from benchmarks import vertical as bench
 
     bench.main(rows, pieces or [24, 48, 96], ids, data, output)

@@ -1,7 +1,7 @@
 """`ppca bench accuracy`: whole joint PCAs of real data on four local servers, beside scikit-learn on the pooled rows.
 
-Rounds and bytes are of the whole job, from the owners' sums to the sorted result; seconds are of this machine. Data sets that are
-not present are left out, and said so.
+Rounds and bytes are of the whole job, from the owners' sums to the sorted result; seconds are of this machine. Data
+sets that are not present are left out, and said so.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def standardised(X: Floats) -> Floats:
 def accuracy_of(pca: PCA, pooled: Floats) -> Accuracy:
     """The joint model against scikit-learn's on the pooled rows.
 
-    ratio_error: largest difference of an explained-variance ratio; eigenvalue_error: of a variance, relative to the largest;
+    ratio_error: largest difference of an explained-variance ratio; eigenvalue_error: of a variance, relative to the
+    largest;
     residual: |C V - V L|_F / |C|_F; orthogonality: |V'V - I|_F.
     """
     from sklearn import decomposition
@@ -77,7 +78,8 @@ def accuracy_of(pca: PCA, pooled: Floats) -> Accuracy:
 
 
 def accuracy_beside(pca: PCA, C: Floats, variances: Floats) -> Accuracy:
-    """The joint model against the covariance in the clear (the correlation, if it is standardised) and all its variances."""
+    """The joint model against the covariance in the clear (the correlation, if it is standardised) and all its
+    variances."""
     count = pca.n_components_
     values, V = pca.explained_variance_, pca.components_.T
     ratios = variances / variances.sum()
@@ -178,7 +180,8 @@ def main(names: list[str], data: Folder, directory: Path) -> None:
     for name, why in absent:
         console.print(f"{name} was left out: {why}", highlight=False)
     console.print(
-        "limits: ratios and orthogonality 1e-8, eigenvalues and residual 1e-7, rounds as shown, 100 MB sent up to 115 columns"
+        "limits: ratios and orthogonality 1e-8, eigenvalues and residual 1e-7, rounds as shown, 100 MB sent up to 115 "
+        "columns"
     )
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "accuracy.json"

@@ -1,7 +1,9 @@
-"""Attacks on a federation while honest jobs run: strangers, members, lying owners and servers, damaged stores, wrong clocks.
+"""Attacks on a federation while honest jobs run: strangers, members, lying owners and servers, damaged stores, wrong
+clocks.
 
-Every attack is one function that takes some seconds at most. What it sends must be refused, or end in a clear state; `verdicts`
-says afterwards what was not. Attacks on a store kill the server first, as a failing disk and a crash come together.
+Every attack is one function that takes some seconds at most. What it sends must be refused, or end in a clear state;
+`verdicts` says afterwards what was not. Attacks on a store kill the server first, as a failing disk and a crash come
+together.
 """
 
 from __future__ import annotations
@@ -57,11 +59,11 @@ STORED = {
     "a key of a job": "keys/*.key",
     "a staged file": "staged/*/*/*",
     "a kept model": "models/*",
-    "a restored piece": "restored/*/*/*",
+    "a restored chunk": "restored/*/*/*",
 }
 """Kinds of files in a store, by what they are."""
 
-ALONE = ("a key of a job", "a restored piece")
+ALONE = ("a key of a job", "a restored chunk")
 """Kinds that are damaged at one server only."""
 
 EXPENSIVE = (
@@ -83,7 +85,8 @@ class Adversary:
         self._copies: dict[Path, bytes] = {}
         self._number = 0
         self._victim = draw.randrange(4)
-        """The server that loses keys: two servers that lose the key of one job at the same time lose its shares for good."""
+        """The server that loses keys: two servers that lose the key of one job at the same time lose its shares for
+        good."""
 
     def actions(self) -> list[tuple[int, str, Callable[[], bool]]]:
         found: list[tuple[int, str, Callable[[], bool]]] = [
@@ -133,9 +136,9 @@ class Adversary:
 
     # -- members -----------------------------------------------------------------------------------------------------
 
-    def _refused(self, seats: ServerConnections, item: Object, what: str) -> bool:
-        """Brings an object that must be refused to one server; False if it did not answer."""
-        client = seats.clients[self._random.randrange(4)]
+    def _refused(self, servers: ServerConnections, item: Object, what: str) -> bool:
+        """Bring an object that must be refused to one server; False if it did not answer."""
+        client = servers.clients[self._random.randrange(4)]
         try:
             status, _ = client.request("PUT", f"/v1/objects/{item.digest}", item.data)
         except (FederationError, OSError):
@@ -147,7 +150,7 @@ class Adversary:
     def _files(self) -> bool:
         with contextlib.closing(self._field.member(MALLORY)) as member:
             data = self._random.choice(EXPENSIVE).encode() + b"\n# %d\n" % self._random.randrange(1 << 40)
-            return self._refused(member.seats, self._made(MALLORY, "job", sha256(data), data), "an expensive file")
+            return self._refused(member.servers, self._made(MALLORY, "job", sha256(data), data), "an expensive file")
 
     def _objects(self) -> bool:
         """Objects that are not Mallory's to write, about any job."""
@@ -159,33 +162,33 @@ class Adversary:
                 ("audit", {}),
                 ("start", {"attempt": 1}),
             ]
-            return all(self._refused(member.seats, *self._wrong(MALLORY, *each)) for each in wrong)
+            return all(self._refused(member.servers, *self._wrong(MALLORY, *each)) for each in wrong)
 
     def _as_operator(self) -> bool:
         """An operator writes what is another's, or about attempts that there are not."""
         name = self._random.choice(OPERATORS[1:])
         membership = self._field.member(MALLORY).membership
-        seats = ServerConnections(membership, self._field.identities[name])
-        with contextlib.closing(seats):
+        servers = ServerConnections(membership, self._field.identities[name])
+        with contextlib.closing(servers):
             ended: dict[str, Any] = {"attempt": 99, "outcome": "finished", "final": False, "why": ""}
             wrong: list[tuple[str, dict[str, Any]]] = [
                 ("approval", {}),
                 ("contribution", {}),
-                ("envelope", {"to": 0, "piece": 0}),
+                ("envelope", {"to": 0, "chunk": 0}),
                 ("ended", ended),
             ]
-            return all(self._refused(seats, *self._wrong(name, *each)) for each in wrong)
+            return all(self._refused(servers, *self._wrong(name, *each)) for each in wrong)
 
     def _contradict(self) -> bool:
         """An operator signs the end of an attempt that is under way. Its server says later what really became of it."""
-        seat = self._random.randrange(4)
-        name = OPERATORS[seat]
+        server = self._random.randrange(4)
+        name = OPERATORS[server]
         with contextlib.closing(
             ServerConnections(self._field.member(MALLORY).membership, self._field.identities[name])
-        ) as seats:
+        ) as servers:
             try:
                 with urllib.request.urlopen(
-                    f"http://127.0.0.1:{self._field.ports[seat][2]}/v1/state", timeout=10
+                    f"http://127.0.0.1:{self._field.ports[server][2]}/v1/state", timeout=10
                 ) as answer:
                     jobs = json.loads(answer.read())["jobs"]
                 open_jobs = [each for each in jobs if each["stage"] in (READY, RUNNING) and each["attempt"]]
@@ -198,8 +201,8 @@ class Adversary:
                     "final": False,
                     "hold": False,
                 }
-                item = self._made(name, "ended", job["id"], b"", attempt=job["attempt"], seat=seat, **said)
-                client = seats.clients[self._random.randrange(4)]
+                item = self._made(name, "ended", job["id"], b"", attempt=job["attempt"], server=server, **said)
+                client = servers.clients[self._random.randrange(4)]
                 return client.request("PUT", f"/v1/objects/{item.digest}", item.data)[0] == 201
             except (FederationError, OSError):
                 return False
@@ -212,7 +215,8 @@ class Adversary:
         return Object.make(self._field.identities[author], kind, job, payload, **about)
 
     def _lie(self) -> bool:
-        """A job of Mallory alone, with a contribution that is malformed in one way or another, rightly sealed and signed."""
+        """A job of Mallory alone, with a contribution that is malformed in one way or another, rightly sealed and
+        signed."""
         self._number += 1
         with contextlib.closing(self._field.member(MALLORY)) as member:
             job = fit_job(
@@ -223,7 +227,7 @@ class Adversary:
                 member.approve(job)
                 keys = self._keys(member, job)
                 for item in self._contribution(job, keys):
-                    member.seats.put(item)
+                    member.servers.put(item)
             except (FederationError, OSError):
                 return False
         self._lying.append(job)
@@ -233,7 +237,7 @@ class Adversary:
         deadline = time.monotonic() + 5
         while True:
             try:
-                return member.seat_keys(job)
+                return member.server_keys(job)
             except FederationError:
                 if time.monotonic() > deadline:
                     raise
@@ -243,13 +247,13 @@ class Adversary:
         """Envelopes with changed streams; the contribution says the digests of the right ones."""
         sums = share_sums(sums_of(open_table([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0], [2.0, 1.0, 1.0]])), 1)
         envelopes = []
-        for seat, key in enumerate(keys):
-            plain = b"".join(encode("packets", packets=[four[seat] for four in sums]))
+        for server, key in enumerate(keys):
+            plain = b"".join(encode("packets", packets=[four[server] for four in sums]))
             wrong = restructured if self._random.random() < 0.5 else lambda data, draw: changed(data, [data], draw)
-            sealed = seal(wrong(plain, self._random), key, **envelope_info(job.id, MALLORY, seat, 0))
-            envelopes.append(self._made(MALLORY, "envelope", job.id, sealed, to=seat, piece=0))
+            sealed = seal(wrong(plain, self._random), key, **envelope_info(job.id, MALLORY, server, 0))
+            envelopes.append(self._made(MALLORY, "envelope", job.id, sealed, to=server, chunk=0))
         signed = dict.fromkeys(("R0", "R1", "C0", "C1", "R0-C0"), "0" * 64)
-        content = {"pieces": [[item.digest] for item in envelopes], "summands": signed}
+        content = {"chunks": [[item.digest] for item in envelopes], "summands": signed}
         last = self._made(MALLORY, "contribution", job.id, json.dumps(content).encode())
         return [*envelopes, last]
 
@@ -259,23 +263,25 @@ class Adversary:
         return lambda: self._damage(what)
 
     def _damage(self, what: str) -> bool:
-        """Kills a server, damages a file of its store, and starts it again."""
-        seat = self._victim if what in ALONE else self._random.randrange(4)
-        store = self._field.folder / OPERATORS[seat] / "store"
+        """Kill a server, damages a file of its store, and start it again."""
+        server = self._victim if what in ALONE else self._random.randrange(4)
+        store = self._field.folder / OPERATORS[server] / "store"
         found = [path for path in store.glob(STORED[what]) if path.is_file() and path.suffix != ".part"]
-        if not found or self._field.processes[seat] is None:
+        if not found or self._field.processes[server] is None:
             return False
         path, way = self._random.choice(found), self._random.choice(WAYS)
-        self._field.kill(seat, signal.SIGKILL)
+        self._field.kill(server, signal.SIGKILL)
         with contextlib.suppress(OSError):
             self._spoil(path, way)
-        self._field.launch(seat)
+        self._field.launch(server)
         deadline = time.monotonic() + 30
-        while self._field.health(seat) < 0 and not self._over.wait(0.2):
-            process = self._field.processes[seat]
+        while self._field.health(server) < 0 and not self._over.wait(0.2):
+            process = self._field.processes[server]
             if process is not None and process.poll() is not None:
-                self._faults.append(f"server {seat} does not start: {what}, {way}: {self._field.log(seat)[-1][:300]}")
-                self._field.launch(seat)
+                self._faults.append(
+                    f"server {server} does not start: {what}, {way}: {self._field.log(server)[-1][:300]}"
+                )
+                self._field.launch(server)
             if time.monotonic() > deadline:
                 break
         return True
@@ -314,7 +320,7 @@ class Adversary:
     # -- afterwards ----------------------------------------------------------------------------------------------------
 
     def verdicts(self, seconds: float) -> list[str]:
-        """What was not refused: every lying owner's job must have ended, and not well."""
+        """Return what was not refused: every lying owner's job must have ended, and not well."""
         deadline = time.monotonic() + seconds
         left = list(self._lying)
         with contextlib.closing(self._field.member(MALLORY)) as member:
@@ -350,7 +356,8 @@ def _size(path: Path) -> int:
 
 
 def altered_servers(folder: Path) -> dict[str, str]:
-    """The environment of server processes that lie as the file LIE says, with clocks (`time.time`) wrong as SKEW says."""
+    """The environment of server processes that lie as the file LIE says, with clocks (`time.time`) wrong as SKEW
+    says."""
     place = folder / "altered"
     place.mkdir(exist_ok=True)
     (place / "sitecustomize.py").write_text(

@@ -1,9 +1,9 @@
 """`ppca bench chaos`: a federation under fire. What can happen is in `misfortune`.
 
-Jobs run all the time, two of owners of rows, then one of owners of columns. Every one must end with the right result or in a
-clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all four servers
-must say the same of every job. What an attacker sends must be refused, and no server may take more than `MOST_MEMORY`. Prints the
-tally.
+Jobs run all the time, two of owners of rows, then one of owners of columns. Every one must end with the right result or
+in a clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all
+four servers must say the same of every job. What an attacker sends must be refused, and no server may take more than
+`MAX_MEMORY`. Prints the tally.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SETTINGS = {
     "work": {"timeout": 8.0, "start_timeout": 12.0},
 }
 TMPFS = "64m"
-MOST_MEMORY = 600 << 20
+MAX_MEMORY = 600 << 20
 """Bytes that the process of a server may take, whatever members and strangers send, for jobs of this size."""
 
 
@@ -66,9 +66,9 @@ class Run:
         owners, receivers = (*OWNERS, MALLORY), (RECEIVER, MALLORY)
         self.field = Field(folder / "field", owners, receivers, api={}, mesh={}, settings=SETTINGS)
         environment = altered_servers(folder)
-        for seat, name in enumerate(OPERATORS):
+        for server, name in enumerate(OPERATORS):
             place = self.field.folder / name
-            self.field.environments[seat] = environment | {SKEW: str(skew_file(place)), LIE: str(lie_file(place))}
+            self.field.environments[server] = environment | {SKEW: str(skew_file(place)), LIE: str(lie_file(place))}
         self._small = self._small_disk()
         self._files: dict[str, Path] = {}
         self.chaos = Chaos(self.field, self.tally, seed, self._small, only)
@@ -93,8 +93,8 @@ class Run:
                 self.field.await_links()
                 self._one(number + 1, calm=True)
                 self.tally.faults += self.chaos.adversary.verdicts(SETTLING)
-                self._ask_all_seats(number + 1 + self.chaos.adversary.lies)
-                if self.tally.memory > MOST_MEMORY:
+                self._ask_all_servers(number + 1 + self.chaos.adversary.lies)
+                if self.tally.memory > MAX_MEMORY:
                     self.tally.faults.append(f"a server has taken {self.tally.memory:,} bytes")
             self._look_for_leavings()
         finally:
@@ -133,7 +133,7 @@ class Run:
                 self.tally.faults.append(f"{job.name}: {error}")
 
     def _tables(self, by_columns: bool) -> NDArray[np.float64]:
-        """Writes a table for every owner; returns all of them in one."""
+        """Write a table for every owner; return all of them in one."""
         width = len(COLUMNS)
         rows = ROWS if by_columns else ROWS * len(OWNERS)
         mix = self._random.standard_normal((width, width))
@@ -152,7 +152,7 @@ class Run:
         np.savetxt(self._files[owner], table, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
 
     def _stubborn(self, action: Callable[[], None], job: ProposedJob, member: MemberClient, began: float) -> None:
-        """Says the same again until it is done, as a user would, or the job is over."""
+        """Say the same again until it is done, as a user would, or the job is over."""
         while True:
             try:
                 action()
@@ -266,11 +266,11 @@ class Run:
         if not error < 1e-6:
             self.tally.faults.append(f"{job.name} has a wrong result: {error:.1e}")
 
-    def _ask_all_seats(self, jobs: int) -> None:
+    def _ask_all_servers(self, jobs: int) -> None:
         """Every server must know every job, and they must agree how it ended."""
         deadline = time.monotonic() + SETTLING
         while True:
-            said = [self._ends_at(seat) for seat in range(4)]
+            said = [self._ends_at(server) for server in range(4)]
             if all(each == said[0] for each in said) and len(said[0]) == jobs:
                 return
             if time.monotonic() > deadline:
@@ -281,9 +281,9 @@ class Run:
                 return
             time.sleep(1)
 
-    def _ends_at(self, seat: int) -> dict[str, tuple[str, int]]:
+    def _ends_at(self, server: int) -> dict[str, tuple[str, int]]:
         """Job -> how it ended, in which attempt, at one server."""
-        place = f"http://127.0.0.1:{self.field.ports[seat][2]}/v1/state"
+        place = f"http://127.0.0.1:{self.field.ports[server][2]}/v1/state"
         with urllib.request.urlopen(place, timeout=SETTLING) as answer:
             found = json.loads(answer.read())["jobs"]
         return {job["name"]: (job["ended"] or job["stage"], job["attempt"]) for job in found}

@@ -49,7 +49,7 @@ def measure(servers: LocalServers, name: str, n: int) -> Sort:
     order = np.sort(x)[::-1]
     if np.abs(values - order).max() > 1e-11 or np.abs(moved - order[:, None]).max() > 1e-11:
         raise ValueError(f"{name} did not sort {n} numbers")
-    stages = [seat["stages"]["sort"] for seat in job.account.stages]
+    stages = [server["stages"]["sort"] for server in job.account.stages]
     sent = max(stage["bytes_sent"] for stage in stages)
     return Sort(name, n, stages[0]["rounds"], sent, stage_seconds(job.account)["sort"])
 

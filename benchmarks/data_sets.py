@@ -1,7 +1,7 @@
 """The data sets of the benchmarks, as tables of several owners.
 
-Three come with scikit-learn. The others are Parquet files in a folder that the user names (`--data`, or PPCA_DATA); where a
-file is not there, `MissingData` says which, and the measurement goes on without it.
+Three come with scikit-learn. The others are Parquet files in a folder that the user names (`--data`, or PPCA_DATA);
+where a file is not there, `MissingData` says which, and the measurement goes on without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`ppca bench edges`: joint PCA where digits are lost easily, beside exact arithmetic: large means, timestamps, scales apart."""
+"""`ppca bench edges`: joint PCA where digits are lost easily, beside exact arithmetic: large means, timestamps, scales
+apart."""
 
 from __future__ import annotations
 

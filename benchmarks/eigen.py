@@ -1,9 +1,10 @@
 """`ppca bench eigen`: every eigensolver on shares, on covariance matrices of real data where present.
 
-Rounds and bytes are exact; seconds are of this machine (four server processes on loopback). From rounds and bytes follow the
-times on other networks: rounds x latency + bytes / bandwidth + the local work measured here. A solver whose run would take
-longer than the budget is measured for a few iterations and projected: its number of iterations comes from the plaintext
-backend, which runs the same text. Projected rows are marked.
+Rounds and bytes are exact; seconds are of this machine (four server processes on loopback). From rounds and bytes
+follow the
+times on other networks: rounds x latency + bytes / bandwidth + the local work measured here. A solver whose run would
+take longer than the budget is measured for a few iterations and projected: its number of iterations comes from the
+plaintext backend, which runs the same text. Projected rows are marked.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def file_of(d: int) -> str:
 
 
 def matrix(d: int, data: Folder) -> tuple[NDArray[np.float64], str]:
-    """A correlation matrix of dimension d scaled to |A|_F in (1/2, 1]: of real data where present, else of made ones."""
+    """A correlation matrix of dimension d scaled to |A|_F in (1/2, 1]: of real data where present, else of made
+    ones."""
     columns: NDArray[np.float64] | None = None
     name = "synthetic"
     with suppress(MissingData):
@@ -109,7 +111,7 @@ def scaled(A: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def plain_iterations(A: NDArray[np.float64], solver: str, tol: float, mode: str = FLOAT, **variant: Any) -> int:
-    """How many iterations the solver takes, from the plaintext backend; `mode` is its arithmetic."""
+    """Return how many iterations the solver takes, from the plaintext backend; `mode` is its arithmetic."""
 
     async def run() -> int:
         solved = partial(SOLVERS[solver], **variant) if variant else partial(eigh, solver=solver)
@@ -176,11 +178,11 @@ def measure_matrix(
 def _solved(
     servers: LocalServers, packets: list[InputPacket], solver: str, tol: float, fixed: int | None = None, **variant: Any
 ) -> tuple[dict[str, Any], tuple[float, float, float, float], dict[str, int]]:
-    """The answer; rounds, bytes of the busiest server, seconds, and seconds of them spent in the network, of the solve stage;
-    and these bytes by kind of message."""
+    """The answer; rounds, bytes of the busiest server, seconds, and seconds of them spent in the network, of the solve
+    stage; and these bytes by kind of message."""
     job = Job(servers)
     answer = job.run(solve, packets, solver=solver, tol=tol, fixed=fixed, variant=variant)
-    stages = [seat["stages"]["solve"] for seat in job.account.stages]
+    stages = [server["stages"]["solve"] for server in job.account.stages]
     sent = max(stage["bytes_sent"] for stage in stages)
     kinds = {line.kind: line.sent for line in kind_lines(job.account) if line.stage == "solve"}
     return answer, (stages[0]["rounds"], sent, job.account.seconds, min(stage["seconds"] for stage in stages)), kinds
@@ -194,7 +196,7 @@ def predicted(row: dict[str, Any], network: str) -> float:
 
 
 def profile_table(rows: list[dict[str, Any]]) -> Table:
-    """Where the bytes of the busiest server went, by kind of message."""
+    """Return where the bytes of the busiest server went, by kind of message."""
     table = Table(title="Bytes by kind of message")
     for name in ("solver", "d", "kind", "sent", "part", "bytes per pair and iteration"):
         table.add_column(name, justify="left" if name in ("solver", "kind") else "right")

@@ -1,7 +1,9 @@
-"""`ppca bench federation`: what a job costs over a federation of processes, beside local servers; and over slow links, measured.
+"""`ppca bench federation`: what a job costs over a federation of processes, beside local servers; and over slow links,
+measured.
 
-Servers talk TLS with pinned keys; `wan` puts a proxy before every mesh port, with so many milliseconds one way and so many bits a
-second in each direction of a link. Predicted: time here, plus rounds times the delay, plus the bytes of the busiest link.
+Servers talk TLS with pinned keys; `wan` puts a proxy before every mesh port, with so many milliseconds one way and so
+many bits a second in each direction of a link. Predicted: time here, plus rounds times the delay, plus the bytes of the
+busiest link.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ SETTINGS = {"work": {"timeout": 120.0, "start_timeout": 120.0}}
 
 @dataclass
 class Row:
-    """One way to run the same job. seconds: on the servers; wall: what a person waits for, from the last table to the result."""
+    """One way to run the same job. seconds: on the servers; wall: what a person waits for, from the last table to the
+    result."""
 
     how: str
     seconds: float

@@ -1,7 +1,8 @@
-"""A federation of processes on this machine, made without the command line: for benchmarks and tests that need many of them.
+"""A federation of processes on this machine, made without the command line: for benchmarks and tests that need many of
+them.
 
-Every server is a process of `ppca server run` with its own folder; members act in this process. Servers may be reached through
-proxies, killed and started again.
+Every server is a process of `ppca server run` with its own folder; members act in this process. Servers may be reached
+through proxies, killed and started again.
 """
 
 from __future__ import annotations
@@ -61,24 +62,25 @@ class Field:
         self.environments: dict[int, dict[str, str]] = {}
         self._owners, self._receivers = owners, receivers
         self.write_membership(1)
-        for seat, name in enumerate(OPERATORS):
-            self._write_server(seat, name, settings or {}, threads)
+        for server, name in enumerate(OPERATORS):
+            self._write_server(server, name, settings or {}, threads)
 
     def write_membership(
         self, revision: int, left_out: Sequence[str] = (), former: Sequence[tuple[str, Identity]] = ()
     ) -> Membership:
-        """The federation's file, signed by all four, in every member's folder. former: identities that were replaced."""
-        seats = []
-        for seat, name in enumerate(OPERATORS):
+        """The federation's file, signed by all four, in every member's folder. former: identities that were
+        replaced."""
+        servers = []
+        for server, name in enumerate(OPERATORS):
             public = [
                 port if proxy is None else proxy.port
                 for port, proxy in zip(
-                    self.ports[seat], (self.api_proxies[seat], self.mesh_proxies[seat]), strict=False
+                    self.ports[server], (self.api_proxies[server], self.mesh_proxies[server]), strict=False
                 )
             ]
             key = key_text(self.identities[name].public)
             where = {"api": f"127.0.0.1:{public[0]}", "mesh": f"127.0.0.1:{public[1]}"}
-            seats.append({"number": seat, "member": name, "key": key, **where})
+            servers.append({"number": server, "member": name, "key": key, **where})
         members = []
         for name in dict.fromkeys([*self._owners, *self._receivers]):
             if name not in left_out:
@@ -86,7 +88,7 @@ class Field:
                     role for role, whose in (("owner", self._owners), ("receiver", self._receivers)) if name in whose
                 ]
                 members.append({"name": name, "key": key_text(self.identities[name].public), "roles": tuple(roles)})
-        content = {"name": "field", "revision": revision, "seat": tuple(seats), "member": tuple(members)}
+        content = {"name": "field", "revision": revision, "server": tuple(servers), "member": tuple(members)}
         content["former"] = tuple({"name": name, "key": key_text(old.public)} for name, old in former)
         data = render(toml.validated(MembershipFile, content, "the federation"))
         signatures = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
@@ -95,10 +97,10 @@ class Field:
             write_whole(self.folder / name / "federation.toml", data)
         return Membership(data, signatures)
 
-    def _write_server(self, seat: int, name: str, settings: Mapping[str, Mapping[str, Any]], threads: int) -> None:
-        api, mesh, local = self.ports[seat]
+    def _write_server(self, server: int, name: str, settings: Mapping[str, Mapping[str, Any]], threads: int) -> None:
+        api, mesh, local = self.ports[server]
         content: dict[str, Any] = {
-            "seat": seat,
+            "server": server,
             "federation": "federation.toml",
             "identity": "identity.key",
             "listen": {"api": f"127.0.0.1:{api}", "mesh": f"127.0.0.1:{mesh}", "local": f"127.0.0.1:{local}"},
@@ -111,20 +113,21 @@ class Field:
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
-    def start(self, *seats: int) -> Self:
-        """Starts these servers (all without), and waits until every server that runs reaches every other one that runs."""
-        for seat in seats or range(4):
-            if self.processes[seat] is None:
-                self.processes[seat] = self._launch(seat)
+    def start(self, *servers: int) -> Self:
+        """Start these servers (all without), and wait until every server that runs reaches every other one that
+        runs."""
+        for server in servers or range(4):
+            if self.processes[server] is None:
+                self.processes[server] = self._launch(server)
         self.await_links()
         return self
 
-    def launch(self, seat: int) -> None:
-        """Starts a server without waiting."""
-        self.processes[seat] = self._launch(seat)
+    def launch(self, server: int) -> None:
+        """Start a server without waiting."""
+        self.processes[server] = self._launch(server)
 
-    def _launch(self, seat: int) -> subprocess.Popen[bytes]:
-        folder = self.folder / OPERATORS[seat]
+    def _launch(self, server: int) -> subprocess.Popen[bytes]:
+        folder = self.folder / OPERATORS[server]
         with (folder / "server.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "ppca.cli.main", "server", "run"],
@@ -132,54 +135,54 @@ class Field:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | self.environments.get(seat, {}),
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | self.environments.get(server, {}),
                 start_new_session=True,
             )
 
     def await_links(self, seconds: float = 240.0) -> None:
-        running = [seat for seat, process in enumerate(self.processes) if process is not None]
+        running = [server for server, process in enumerate(self.processes) if process is not None]
         deadline = time.monotonic() + seconds
-        while not all(self.health(seat) >= len(running) - 1 for seat in running):
-            for seat in running:
-                process = self.processes[seat]
+        while not all(self.health(server) >= len(running) - 1 for server in running):
+            for server in running:
+                process = self.processes[server]
                 if process is not None and process.poll() is not None:
-                    raise RuntimeError(f"server {seat} ended: {self.log(seat)[-3:]}")
+                    raise RuntimeError(f"server {server} ended: {self.log(server)[-3:]}")
             if time.monotonic() > deadline:
                 raise RuntimeError("the servers do not find each other")
             time.sleep(0.1)
 
-    def health(self, seat: int) -> int:
-        place = f"http://127.0.0.1:{self.ports[seat][2]}/healthz"
+    def health(self, server: int) -> int:
+        place = f"http://127.0.0.1:{self.ports[server][2]}/healthz"
         try:
             with urllib.request.urlopen(place, timeout=HEALTH_SECONDS) as answer:
                 return int(json.loads(answer.read())["links_up"])
         except (OSError, ValueError, KeyError):
             return -1
 
-    def log(self, seat: int) -> list[str]:
-        return (self.folder / OPERATORS[seat] / "server.log").read_text().splitlines()
+    def log(self, server: int) -> list[str]:
+        return (self.folder / OPERATORS[server] / "server.log").read_text().splitlines()
 
-    def kill(self, seat: int, number: int = signal.SIGKILL) -> None:
-        """Kills a server (its workers end with it), and waits until it is gone."""
-        process, self.processes[seat] = self.processes[seat], None
+    def kill(self, server: int, number: int = signal.SIGKILL) -> None:
+        """Kill a server (its workers end with it), and wait until it is gone."""
+        process, self.processes[server] = self.processes[server], None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
             process.wait()
 
     def stop(self) -> None:
-        """Ends everything in order."""
+        """End everything in order."""
         for process in self.processes:
             if process is not None:
                 process.terminate()
-        for seat, process in enumerate(self.processes):
+        for server, process in enumerate(self.processes):
             if process is not None:
                 try:
                     process.wait(20)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-            self.processes[seat] = None
+            self.processes[server] = None
         for proxy in [*self.api_proxies, *self.mesh_proxies]:
             if proxy is not None:
                 proxy.close()

@@ -1,8 +1,8 @@
 """`ppca bench floods`: the time of an honest job while four servers are flooded, and the peak memory of a server.
 
-One federation of four server processes. For each flood, an honest owner has some small jobs computed one after the other while
-the flood lasts; the table states the median time of a job, from its proposal to its end, how many were done, and the most memory
-that a server, and a process that it started, has had meanwhile.
+One federation of four server processes. For each flood, an honest owner has some small jobs computed one after the
+other while the flood lasts; the table states the median time of a job, from its proposal to its end, how many were
+done, and the most memory that a server, and a process that it started, has had meanwhile.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ class Floods:
 
         return body
 
-    def _handshake(self, member: MemberClient, seat: int) -> None:
-        member.seats.clients[seat].close()
-        member.seats.clients[seat].request("GET", "/v1/hello")
+    def _handshake(self, member: MemberClient, server: int) -> None:
+        member.servers.clients[server].close()
+        member.servers.clients[server].request("GET", "/v1/hello")
 
-    def _request(self, member: MemberClient, seat: int) -> None:
-        member.seats.clients[seat].request("GET", "/v1/jobs")
+    def _request(self, member: MemberClient, server: int) -> None:
+        member.servers.clients[server].request("GET", "/v1/jobs")
 
     def _attack(self, wanted: str) -> Callable[[], None]:
         """An attack of the adversary of `ppca bench chaos`, again and again."""

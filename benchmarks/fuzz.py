@@ -1,9 +1,9 @@
 """`ppca bench fuzz`: malformed inputs of servers, owners and a federation. Each is refused by name, or is good.
 
-An input is made from a good one by cutting, flipping, repeating and joining bytes or, where there is structure, by putting
-wrong values into it (a number where a list was, 10^20, -1). It depends on its number only, so a finding can be repeated. Every
-target runs in a process of its own with bounded memory; what is neither accepted nor refused with the error it is meant to raise
-is a finding, and so is a crash, or an input that takes longer than `PATIENCE`.
+An input is made from a good one by cutting, flipping, repeating and joining bytes or, where there is structure, by
+putting wrong values into it (a number where a list was, 10^20, -1). It depends on its number only, so a finding can be
+repeated. Every target runs in a process of its own with bounded memory; what is neither accepted nor refused with the
+error it is meant to raise is a finding, and so is a crash, or an input that takes longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ppca.owner.tables.opening import open_table
 from ppca.protocol import FIXED, Sealed, share
 from ppca.protocol.inputs import receive
 from ppca.receiver import SharedFacts
-from ppca.runtime import CodecError, PerSeat, ProgramError
+from ppca.runtime import CodecError, PerServer, ProgramError
 from ppca.runtime.control import ChannelClosed, MessageReader, encode
 from ppca.runtime.programs import asked_for, check_inputs
 from ppca.runtime.store import Store, StoreError
@@ -54,7 +54,7 @@ TOGETHER = 100
 MEMORY = 1 << 30
 """Bytes of address space that a target may take beyond what it has when it starts."""
 
-MOST_INPUT = 1 << 20
+MAX_INPUT = 1 << 20
 """Bytes of inputs that the simulated operator allows."""
 
 
@@ -72,7 +72,8 @@ class Tally:
     findings: list[str] = field(default_factory=list)
 
 
-# -- targets -------------------------------------------------------------------------------------------------------------
+# -- targets
+# -------------------------------------------------------------------------------------------------------------
 
 
 class Bytes:
@@ -86,7 +87,7 @@ class Bytes:
 
 
 def read_message(content: bytes) -> tuple[str, dict[str, Any]]:
-    reader, connection = MessageReader(longest=4 * MOST_INPUT), Bytes(content)
+    reader, connection = MessageReader(longest=4 * MAX_INPUT), Bytes(content)
     while (message := reader.read(connection)) is None:  # type: ignore[arg-type]
         pass
     return message
@@ -96,7 +97,7 @@ def feed_packet(content: bytes, number: int, folder: Path) -> None:
     """As the server of a server takes a program's inputs: message, packets, sizes, then shares."""
     row, column = divmod(number % 4, 2)
     _, packets, _ = asked_for(read_message(content)[1])
-    check_inputs(packets, row, column, MOST_INPUT)
+    check_inputs(packets, row, column, MAX_INPUT)
     for packet in packets:
         receive(packet, row, column)
 
@@ -106,9 +107,9 @@ def packet_seeds() -> list[bytes]:
     arrays = [share(np.ones((3, 2))), share(np.arange(4)), share(np.ones((30, 20)))]
     return [
         b"".join(
-            encode("run", program="ppca.jobs.rows:fit", packets=[four[seat] for four in arrays], public={"rows": 3})
+            encode("run", program="ppca.jobs.rows:fit", packets=[four[server] for four in arrays], public={"rows": 3})
         )
-        for seat in range(4)
+        for server in range(4)
     ]
 
 
@@ -118,14 +119,14 @@ def feed_message(content: bytes, number: int, folder: Path) -> None:
 
 def message_seeds() -> list[bytes]:
     sealed = Sealed("client", (2,), FIXED, bytes(32))
-    result = {"a": sealed, "b": PerSeat([1.5]), "c": np.eye(2), "d": ["text", None, True, {"e": np.array(["x"])}]}
+    result = {"a": sealed, "b": PerServer([1.5]), "c": np.eye(2), "d": ["text", None, True, {"e": np.array(["x"])}]}
     stats = {"total": {"rounds": 3, "sent_to": [1, 2, 3, 4]}, "stages": {}}
     made = [
         encode(
             "connect", session="00" * 16, addresses={"0": ["127.0.0.1", 9]}, tls=None, timeout=1.0, start_timeout=1.0
         ),
         encode("done", result=result, seconds=0.1, stats=stats, audit=[{"number": 1, "what": "x", "shape": [2]}]),
-        encode("failed", seat=1, error="no", trace="", step=3, rank=0),
+        encode("failed", server=1, error="no", trace="", step=3, rank=0),
         encode("progress", text="half", fraction=0.5, rounds=7),
     ]
     return [b"".join(pieces) for pieces in made]
@@ -140,7 +141,7 @@ def feed_greeting(content: bytes, number: int, folder: Path) -> None:
 
 
 def greeting_seeds() -> list[bytes]:
-    return [pack_header(HELLO, seat, 0, 8) + b"\0session" for seat in (1, 2, 3)]
+    return [pack_header(HELLO, server, 0, 8) + b"\0session" for server in (1, 2, 3)]
 
 
 def feed_store(content: bytes, number: int, folder: Path) -> None:
@@ -166,7 +167,8 @@ def feed_facts(content: bytes, number: int, folder: Path) -> None:
     facts = SharedFacts.load(folder / "shared.json")
     np.ldexp(1.0, np.asarray(facts.scale_exponents, np.int64))
     opening_lines(facts.audit)
-    f"{facts.rows:,} {facts.components:,} {facts.solver.lower()} {facts.name.lower()} {''.join(facts.feature_names or ())}"
+    f"{facts.rows:,} {facts.components:,} {facts.solver.lower()} {facts.name.lower()} "
+    f"{''.join(facts.feature_names or ())}"
     for receivers in facts.allowed.values():
         " and ".join(receivers)
 
@@ -221,11 +223,12 @@ TARGETS: dict[str, Target] = {
 """The number beside each is its part of all inputs, in hundredths."""
 
 
-# -- runs ----------------------------------------------------------------------------------------------------------------
+# -- runs
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def run_target(name: str, first: int, count: int, most: int = 5) -> Tally:
-    """Feeds inputs of a target; at most so many findings are kept."""
+    """Feed inputs of a target; at most so many findings are kept."""
     target, tally = TARGETS[name], Tally(name)
     seeds = target.seeds()
     begin = time.perf_counter()

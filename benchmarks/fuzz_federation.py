@@ -62,14 +62,14 @@ GLANCE = 0.01
 
 
 def membership(port: int = 7443) -> Membership:
-    seats = [
-        {"number": seat, "member": name, "key": key_text(IDENTITIES[name].public)}
+    servers = [
+        {"number": server, "member": name, "key": key_text(IDENTITIES[name].public)}
         | {"api": f"127.0.0.1:{port}", "mesh": "127.0.0.1:7444"}
-        for seat, name in enumerate(OPERATORS)
+        for server, name in enumerate(OPERATORS)
     ]
     roles = {**dict.fromkeys(OWNERS, ("owner",)), RECEIVER: ("receiver",)}
     members = [{"name": name, "key": key_text(IDENTITIES[name].public), "roles": roles[name]} for name in roles]
-    content = {"name": "fuzzed", "revision": 1, "seat": tuple(seats), "member": tuple(members)}
+    content = {"name": "fuzzed", "revision": 1, "server": tuple(servers), "member": tuple(members)}
     data = render(toml.validated(MembershipFile, content, "the federation"))
     return Membership(data, {name: IDENTITIES[name].sign(statement(data)) for name in OPERATORS})
 
@@ -95,7 +95,7 @@ def story(of: ProposedJob) -> list[Object]:
         return Object.make(IDENTITIES[author], kind, of.id, payload, **about)
 
     told = [make(RECEIVER, "job", of.data)]
-    told += [make(name, "offer", SEALING[seat].public, seat=seat) for seat, name in enumerate(OPERATORS)]
+    told += [make(name, "offer", SEALING[server].public, server=server) for server, name in enumerate(OPERATORS)]
     told += [make(RECEIVER, "offer", SEALING[0].public, receiver=RECEIVER)]
     told += [make(owner, "approval") for owner in OWNERS]
     last: dict[str, Object] = {}
@@ -109,15 +109,16 @@ def story(of: ProposedJob) -> list[Object]:
     account: dict[str, Any] = {"audit": "a", "rounds": 1, "sent": [0] * 4, "received": [0] * 4}
     ended: dict[str, Any] = {"attempt": 1, "outcome": "finished", "final": False, "why": ""}
     told += [make(name, "ended", **ended, **account) for name in OPERATORS]
-    for seat, name in enumerate(OPERATORS):
-        result = make(name, "result", b"sealed", receiver=RECEIVER, attempt=1, piece=0)
-        said = {"seat": seat, "audit": [], "results": {RECEIVER: [result.digest]}}
+    for server, name in enumerate(OPERATORS):
+        result = make(name, "result", b"sealed", receiver=RECEIVER, attempt=1, chunk=0)
+        said = {"server": server, "audit": [], "results": {RECEIVER: [result.digest]}}
         said |= {"contributions": {owner: item.digest for owner, item in last.items()}}
         told += [result, make(name, "audit", json.dumps(said).encode(), attempt=1)]
     return [*told, make("alpha", "erased", what="job")]
 
 
-# -- parsers -------------------------------------------------------------------------------------------------------------
+# -- parsers
+# -------------------------------------------------------------------------------------------------------------
 
 
 def decoded(content: bytes) -> dict[str, Any]:
@@ -203,7 +204,7 @@ def feed_server(content: bytes, number: int, folder: Path) -> None:
 
 
 def server_seeds() -> list[bytes]:
-    content = {"seat": 0, "federation": "federation.toml", "identity": KEY_FILE, "store": {"path": "store"}}
+    content = {"server": 0, "federation": "federation.toml", "identity": KEY_FILE, "store": {"path": "store"}}
     return [render_server(toml.validated(ServerFile, content, "the server"))]
 
 
@@ -229,11 +230,11 @@ def envelope_seeds() -> list[bytes]:
     sums, rows, tags = (share(np.ones(3)), share(np.eye(2))), share(np.ones((4, 3))), np.arange(8, dtype=np.uint64)
     return [
         b"".join(
-            encode("rows", packets=[rows[seat]], tags=tags)
-            if seat % 2
-            else encode("packets", packets=[four[seat] for four in sums])
+            encode("rows", packets=[rows[server]], tags=tags)
+            if server % 2
+            else encode("packets", packets=[four[server] for four in sums])
         )
-        for seat in range(4)
+        for server in range(4)
     ]
 
 
@@ -243,16 +244,16 @@ def contribution_job() -> ProposedJob:
 
 
 def feed_contribution(content: bytes, number: int, folder: Path) -> None:
-    """What an owner has sealed to a server, as the process that opens contributions takes it."""
-    seat = number % 4
-    found = checked(contribution_job().spec.data, "north", seat, messages([content], 1 << 22))
-    summands_at(seat, Taken(1 << 22).count(found))
+    """Return what an owner has sealed to a server, as the process that opens contributions takes it."""
+    server = number % 4
+    found = checked(contribution_job().spec.data, "north", server, messages([content], 1 << 22))
+    summands_at(server, Taken(1 << 22).count(found))
 
 
 def contribution_seeds() -> list[bytes]:
     """The sums of an owner, one stream per server."""
     sums = share_sums(sums_of(open_table(np.arange(24.0).reshape(8, 3) % 7)), len(OWNERS))
-    return [b"".join(encode("packets", packets=[four[seat] for four in sums])) for seat in range(4)]
+    return [b"".join(encode("packets", packets=[four[server] for four in sums])) for server in range(4)]
 
 
 def feed_store(content: bytes, number: int, folder: Path) -> None:
@@ -291,7 +292,8 @@ def record_seeds() -> list[bytes]:
     return [record_bytes({"public": {"rows": 3}, "mean": (np.ones((2, 3, 2), np.uint64), FIXED)})]
 
 
-# -- evidence ------------------------------------------------------------------------------------------------------------
+# -- evidence
+# ------------------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=1)
@@ -329,7 +331,8 @@ def evidence_seeds() -> list[bytes]:
         return [path.read_bytes() for path in _evidence.__wrapped__(name)]
 
 
-# -- the door of a server --------------------------------------------------------------------------------------------------
+# -- the door of a server
+# --------------------------------------------------------------------------------------------------
 
 
 class Faults(logging.Handler):
@@ -349,7 +352,7 @@ class Door:
     """A server with a job, served with real TLS by a thread of this process."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ppca-fuzz-seat-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="ppca-fuzz-server-"))
         self.port = free_ports(1)[0]
         self.membership = membership(self.port)
         self._write_files()
@@ -374,7 +377,7 @@ class Door:
         write_whole(self.folder / "federation.toml", self.membership.data)
         write_signatures(self.folder / "federation.sigs", self.membership.signatures)
         fast = b"\n[policy]\nrequests_per_second = 1000000.0\n"
-        plain = b'seat = 0\nfederation = "federation.toml"\nidentity = "identity.key"\n[store]\npath = "store"\n'
+        plain = b'server = 0\nfederation = "federation.toml"\nidentity = "identity.key"\n[store]\npath = "store"\n'
         write_whole(self.folder / "server.toml", plain + fast)
 
     async def _serve(self) -> None:
@@ -386,7 +389,7 @@ class Door:
         self._server = await self._loop.create_server(runner.server, "127.0.0.1", self.port, ssl=context)
 
     def say(self, content: bytes, seconds: float = GLANCE) -> bytes:
-        """Says anything on a new connection; what was answered within some time."""
+        """Say anything on a new connection; what was answered within some time."""
         with socket.create_connection(("127.0.0.1", self.port), 10) as sock, self._context.wrap_socket(sock) as tls:
             try:
                 tls.sendall(content)
@@ -417,13 +420,13 @@ def door() -> Door:
 
 def feed_door(content: bytes, number: int, folder: Path) -> None:
     """A request, or something like it; every hundredth time the server must still greet."""
-    seat = door()
-    answer = seat.say(content)
+    server = door()
+    answer = server.say(content)
     if answer.startswith(b"HTTP/1.1 500"):
         raise RuntimeError(answer[:100].decode(errors="replace"))
-    if seat.faults.found:
-        raise RuntimeError(f"the server failed: {seat.faults.found.pop()}")
-    if number % 100 == 0 and b" 200 OK" not in seat.say(b"GET /v1/hello HTTP/1.1\r\nHost: server\r\n\r\n", 10.0):
+    if server.faults.found:
+        raise RuntimeError(f"the server failed: {server.faults.found.pop()}")
+    if number % 100 == 0 and b" 200 OK" not in server.say(b"GET /v1/hello HTTP/1.1\r\nHost: server\r\n\r\n", 10.0):
         raise RuntimeError("the server does not answer any more")
 
 

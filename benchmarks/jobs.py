@@ -32,7 +32,8 @@ def fit_job(
     keep: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> ProposedJob:
-    """A joint PCA. fields: of `JointPCA` and of `Data`, and `wide`. align: fields of `Align`. keep: `until` and `allow`."""
+    """A joint PCA. fields: of `JointPCA` and of `Data`, and `wide`. align: fields of `Align`. keep: `until` and
+    `allow`."""
     analysis = JointPCA(**{name: fields.pop(name) for name in PARAMETERS & set(fields)})
     kept = None
     if keep is not None:

@@ -120,8 +120,8 @@ TREE = k.TreeKey(bytes(range(32)))
 
 
 def fss_rows(level: str, repeats: int) -> Iterator[Row]:
-    """Keys over 64 bits, in microseconds per key or evaluation: of comparisons as bits (what x < y uses), then with payloads
-    in the 128-bit ring (tables, normalisation)."""
+    """Keys over 64 bits, in microseconds per key or evaluation: of comparisons as bits (what x < y uses), then with
+    payloads in the 128-bit ring (tables, normalisation)."""
     bits, limbs, nodes = 64, 2, 5
     powers = np.stack([np.uint64(1) << np.arange(64, dtype=np.uint64), np.zeros(64, np.uint64)], axis=1)
     for n in (1_000, 10_000):
@@ -159,7 +159,7 @@ def fss_rows(level: str, repeats: int) -> Iterator[Row]:
 
 
 def run(repeats: int = 7) -> list[Row]:
-    """Measures every kernel at every level and returns one row per figure."""
+    """Measure every kernel at every level and return one row per figure."""
     rows: list[Row] = []
     with one_core():
         for level in k.ring_levels():
@@ -175,7 +175,7 @@ def run(repeats: int = 7) -> list[Row]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on: processor type and the levels in use."""
+    """Return what the figures depend on: processor type and the levels in use."""
     return {
         "architecture": platform.machine(),
         "python": platform.python_version(),
@@ -186,7 +186,7 @@ def machine() -> dict[str, Any]:
 
 
 def main(json_path: Path | None = None, repeats: int = 7) -> None:
-    """Prints the table and, if asked, writes {machine, rows} as JSON."""
+    """Print the table and, if asked, write {machine, rows} as JSON."""
     rows = run(repeats)
     table = Table(title="Native kernels, one core")
     for heading in ("kernel", "size", "level", "unit"):

@@ -1,9 +1,9 @@
 """`ppca bench load`: many small jobs of many owners at once, over four server processes.
 
-Every job belongs to one owner, who computes for itself on a small table. All jobs are submitted as fast as the owners can; every
-owner acts in a thread of its own. Stated: how long submitting took, jobs per minute, the order in which jobs were started,
-attempts, the peak memory of each server, and the processor time of a job. `--flood` opens idle connections to the API and mesh
-ports of all servers meanwhile.
+Every job belongs to one owner, who computes for itself on a small table. All jobs are submitted as fast as the owners
+can; every owner acts in a thread of its own. Stated: how long submitting took, jobs per minute, the order in which jobs
+were started, attempts, the peak memory of each server, and the processor time of a job. `--flood` opens idle
+connections to the API and mesh ports of all servers meanwhile.
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ class Run:
                 print(f"{shown - began:6.0f} s: {dict(stages)}", flush=True)
             time.sleep(max(LOOK, 9 * took))
 
-    def _state(self, seat: int) -> dict[str, Any]:
+    def _state(self, server: int) -> dict[str, Any]:
         import urllib.request
 
-        place = f"http://127.0.0.1:{self.field.ports[seat][2]}/v1/state"
+        place = f"http://127.0.0.1:{self.field.ports[server][2]}/v1/state"
         with urllib.request.urlopen(place, timeout=120) as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
@@ -173,10 +173,10 @@ class Run:
             not_begun=idle,
             out_of_order=out_of_order(starts),
             longest_queue=self.longest_queue,
-            peak_megabytes=[self._peak(seat) for seat in range(4)],
+            peak_megabytes=[self._peak(server) for server in range(4)],
             slowest_page_seconds=self.slowest_page,
-            server_cpu_seconds=sum(self._cpu(seat, children=False) for seat in range(4)),
-            worker_cpu_seconds=sum(self._cpu(seat, children=True) for seat in range(4)),
+            server_cpu_seconds=sum(self._cpu(server, children=False) for server in range(4)),
+            worker_cpu_seconds=sum(self._cpu(server, children=True) for server in range(4)),
             member_cpu_seconds=time.process_time(),
         )
 
@@ -190,7 +190,7 @@ class Run:
                 for job in [job for job in self.made.values() if job.proposal.owners[0] == name]:
                     objects = member.objects(job)
                     starts = objects.starts()
-                    offer = objects.offer(OPERATORS[0], of_seat=True)
+                    offer = objects.offer(OPERATORS[0], of_server=True)
                     assert offer is not None
                     found.setdefault(name, []).append((offer.about["place"], starts[1].about["turn"]))
                     tried += len(starts)
@@ -200,15 +200,15 @@ class Run:
                     )
         return found, tried, idle
 
-    def _peak(self, seat: int) -> float:
-        process = self.field.processes[seat]
+    def _peak(self, server: int) -> float:
+        process = self.field.processes[server]
         assert process is not None
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
-    def _cpu(self, seat: int, *, children: bool) -> float:
+    def _cpu(self, server: int, *, children: bool) -> float:
         """Processor seconds of a server, or of all processes that it started."""
-        process = self.field.processes[seat]
+        process = self.field.processes[server]
         assert process is not None
         if not children:
             return _cpu_seconds(process.pid)[0]
@@ -226,7 +226,8 @@ def _cpu_seconds(pid: int) -> tuple[float, float]:
 
 
 def out_of_order(starts: dict[str, list[tuple[int, int]]]) -> int:
-    """Jobs of an owner that were started before an earlier job of the same owner that was there for them to wait for."""
+    """Jobs of an owner that were started before an earlier job of the same owner that was there for them to wait
+    for."""
     count = 0
     for pairs in starts.values():
         turns = [turn for _, turn in sorted(pairs)]

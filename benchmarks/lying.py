@@ -56,7 +56,7 @@ class _Lies:
         self._draw = random.Random()  # noqa: S311 - no secret
 
     def way(self) -> str:
-        """How to lie about this frame; "" if it is right."""
+        """Return how to lie about this frame; "" if it is right."""
         now = time.monotonic()
         if now >= self._due:
             with contextlib.suppress(OSError):

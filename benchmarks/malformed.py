@@ -15,7 +15,8 @@ Refusals = tuple[type[Exception], ...]
 
 @dataclass(frozen=True)
 class Target:
-    """What is fed: good inputs to start from, the function that takes them, and the errors with which it may refuse one."""
+    """What is fed: good inputs to start from, the function that takes them, and the errors with which it may refuse
+    one."""
 
     seeds: Callable[[], list[bytes]]
     feed: Callable[[bytes, int, Path], None]

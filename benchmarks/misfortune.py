@@ -98,7 +98,7 @@ class Chaos(threading.Thread):
     def _actions(self) -> list[tuple[int, str, Callable[[], bool]]]:
         """What can happen: weight, name, and what does it."""
         return [
-            (6, "kill of a server", self._kill_seat),
+            (6, "kill of a server", self._kill_server),
             (5, "kill of a client", self._kill_client),
             (4, "kill of a server's worker", self._kill_worker),
             (2, "cut of a server's mesh links", lambda: self._cut(self._field.mesh_proxies)),
@@ -123,15 +123,15 @@ class Chaos(threading.Thread):
                 if table[name]():
                     self._tally.done[f"{name} while {phase}" if name == "kill of a server" else name] += 1
 
-    def _kill_seat(self) -> bool:
-        seat = self._random.randrange(4)
-        if self._field.processes[seat] is None:
+    def _kill_server(self) -> bool:
+        server = self._random.randrange(4)
+        if self._field.processes[server] is None:
             return False
-        self._field.kill(seat, signal.SIGKILL)
+        self._field.kill(server, signal.SIGKILL)
         self._over.wait(self._random.uniform(0, 1.0))
-        self._field.launch(seat)
+        self._field.launch(server)
         deadline = time.monotonic() + BOOT
-        while self._field.health(seat) < 0 and time.monotonic() < deadline and not self._over.wait(0.2):
+        while self._field.health(server) < 0 and time.monotonic() < deadline and not self._over.wait(0.2):
             pass  # a server that never gets up could never do its part
         return True
 
@@ -157,7 +157,8 @@ class Chaos(threading.Thread):
         return True
 
     def _kill_worker(self) -> bool:
-        """Kill one process that a server has started: of an attempt, or one that starts or checks; the server lives on."""
+        """Kill one process that a server has started: of an attempt, or one that starts or checks; the server lives
+        on."""
         workers = [pid for process in self._field.processes if process is not None for pid in descendants(process.pid)]
         if not workers:
             return False
@@ -182,7 +183,7 @@ class Chaos(threading.Thread):
         return True
 
     def _damage(self, *, whole: bool) -> bool:
-        """Changes a byte of a stored envelope, or leaves the first part of it."""
+        """Change a byte of a stored envelope, or leave the first part of it."""
         store = self._field.folder / self._random.choice(OPERATORS) / "store" / "objects"
         found = [path for path in store.glob("*/*") if path.stat().st_size > ENVELOPE and path.suffix != ".part"]
         if not found:
@@ -195,7 +196,7 @@ class Chaos(threading.Thread):
         return True
 
     def _fill(self) -> bool:
-        """Fills the small disk of one server's store."""
+        """Fill the small disk of one server's store."""
         if self._full is None:
             return False
         filler = self._full / "filler"

@@ -1,9 +1,10 @@
-"""An eigendecomposition in MP-SPDZ, from built trees that the user names: Rep3 (semi-honest) and Rep4 (malicious), 128-bit ring.
+"""An eigendecomposition in MP-SPDZ, from built trees that the user names: Rep3 (semi-honest) and Rep4 (malicious),
+128-bit ring.
 
-Two programs: `ppca_jacobi.mpc` is what a user who knows the framework would write first, `ppca_jacobi_tuned.mpc` the best that we
-know. A program is compiled and run in a folder of its own; the tree is only read. Time, rounds and bytes are those of MP-SPDZ's
-own timer around the decomposition, of the slowest party. Channels are TLS; a tree that was built with -DINSECURE also has plain
-ones (its option -u).
+Two programs: `ppca_jacobi.mpc` is what a user who knows the framework would write first, `ppca_jacobi_tuned.mpc` the
+best that we know. A program is compiled and run in a folder of its own; the tree is only read. Time, rounds and bytes
+are those of MP-SPDZ's own timer around the decomposition, of the slowest party. Channels are TLS; a tree that was built
+with -DINSECURE also has plain ones (its option -u).
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ PROTOCOLS = (
 class Program:
     """One of our two programs and how it is compiled.
 
-    tol: what the off-diagonal is to be relative to the matrix: as small as its fractional bits allow. exact: its rotations make
-    an entry zero; others have approximate angles and need more steps. largest: the largest eigenvalue of the matrix is scaled to
-    this, where the fractional bits are used best. options: of the compiler. arguments: behind dimension and steps, `{parties}`
-    filled in.
+    tol: what the off-diagonal is to be relative to the matrix: as small as its fractional bits allow. exact: its
+    rotations make an entry zero; others have approximate angles and need more steps. largest: the largest eigenvalue of
+    the matrix is scaled to this, where the fractional bits are used best. options: of the compiler. arguments: behind
+    dimension and steps, `{parties}` filled in.
     """
 
     name: str
@@ -87,7 +88,8 @@ def measure(
     delay: float = 0.0,
     rate: float = 0.0,
 ) -> dict[str, Any]:
-    """One decomposition: seconds, rounds, bytes of a party, values and vectors. delay, rate: of slow links between parties."""
+    """One decomposition: seconds, rounds, bytes of a party, values and vectors. delay, rate: of slow links between
+    parties."""
     machine = tree.resolve() / protocol.machine
     if not machine.exists():
         raise PeerError(f"no {protocol.machine} in {tree}; build it there: make {protocol.machine}")
@@ -119,7 +121,8 @@ def measure(
 
 
 def padded(A: Floats) -> Floats:
-    """The matrix with an even dimension; what is added is an eigenvalue far from all others, so that nothing mixes with it."""
+    """The matrix with an even dimension; what is added is an eigenvalue far from all others, so that nothing mixes with
+    it."""
     d = len(A)
     matrix = np.pad(A, (0, d % 2))
     if d % 2:
@@ -143,7 +146,7 @@ TRIES = 3
 def _run(
     machine: Path, folder: Path, program: str, parties: int, options: list[str], delay: float, rate: float
 ) -> list[str]:
-    """What the parties said, by number."""
+    """Return what the parties said, by number."""
     for _ in range(TRIES - 1):
         try:
             return _run_once(machine, folder, program, parties, options, delay, rate)

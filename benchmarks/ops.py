@@ -1,7 +1,7 @@
 """`ppca bench ops`: the paper's Table 1 on four local processes, with the cost of a bare network round beside it.
 
-For every operation and batch size: median time, time relative to 10^4 multiplications, exact rounds and bytes, largest error
-against NumPy. Times of one run are comparable with each other; across machines only ratios, rounds and bytes are.
+For every operation and batch size: median time, time relative to 10^4 multiplications, exact rounds and bytes, largest
+error against NumPy. Times of one run are comparable with each other; across machines only ratios, rounds and bytes are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL = 64
 BLOCKS = 15
 """Blocks measured of it at least: the latency of a hundred microseconds is easily disturbed."""
 
-LARGEST_RAW = 65536
+MAX_RAW = 65536
 """Bare rounds use blocking sockets, whose buffers must hold a message."""
 
 
@@ -101,11 +101,11 @@ def measure(servers: LocalServers, op: str, n: int, repeats: int) -> Row:
 
 
 def beside_rounds(servers: LocalServers, row: Row, repeats: int) -> None:
-    """Measures the operation of a small batch again, in turns with empty rounds of as many bytes, and fills in both.
+    """Measure the operation of a small batch again, in turns with empty rounds of as many bytes, and fill in both.
 
     An empty round sends, in one round, all that a server sends for the operation: half to each of two mates.
     """
-    half = min(max(row.bytes_per_server // 2, 8), LARGEST_RAW)
+    half = min(max(row.bytes_per_server // 2, 8), MAX_RAW)
     x, y = inputs(row.op, row.n)
     answer = Job(servers).run(
         programs.time_beside_rounds, x, y, name=row.op, size=half, repeats=max(repeats, BLOCKS), inner=100

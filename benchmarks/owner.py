@@ -1,10 +1,10 @@
 """`ppca bench owner`: the pass of an owner over a table of the paper's size, and the whole joint PCA of nine of them.
 
-Synthetic rows with the mean and covariance of N-BaIoT (or a fixed spectrum where the data are absent), float32, one .npy file
-per owner, as many rows as the nine devices of the original have. Each pass runs in a process of its own, whose peak memory is
-its own. Beside it, in the same run, the floor: reading the file, and one product X'X of the same shape (float64, as the sums
-need it; and float32, for the record). The floor is its fastest chunk times their number, and a pass the better of two, so that a
-busy moment counts in neither.
+Synthetic rows with the mean and covariance of N-BaIoT (or a fixed spectrum where the data are absent), float32, one
+.npy file per owner, as many rows as the nine devices of the original have. Each pass runs in a process of its own,
+whose peak memory is its own. Beside it, in the same run, the floor: reading the file, and one product X'X of the same
+shape (float64, as the sums need it; and float32, for the record). The floor is its fastest chunk times their number,
+and a pass the better of two, so that a busy moment counts in neither.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROWS, COLUMNS, OWNERS = 7_062_606, 115, 9
 CHUNK = 1 << 15
 REPEATS = 2
 
-MOST_RATIO, MOST_MEMORY = 2.0, 1 << 30
+MAX_RATIO, MAX_MEMORY = 2.0, 1 << 30
 """What a pass may take: of the time of the floor, and bytes."""
 
 
@@ -235,17 +235,17 @@ def _print(console: Console, measured: list[Pass], runs: list[dict[str, Any]], t
         f"{seconds / (read + product):.2f}", duration(single), size(max(line.memory for line in measured)),
     )  # fmt: skip
     console.print(table)
-    kept = seconds <= MOST_RATIO * (read + product) and all(line.memory < MOST_MEMORY for line in measured)
+    kept = seconds <= MAX_RATIO * (read + product) and all(line.memory < MAX_MEMORY for line in measured)
     console.print(
-        f"ratio: pass / (read + X'X in float64), at most {MOST_RATIO:g}; memory: peak of the pass's process, below "
-        f"{size(MOST_MEMORY)}. Limits {'kept' if kept else 'NOT KEPT'}.",
+        f"ratio: pass / (read + X'X in float64), at most {MAX_RATIO:g}; memory: peak of the pass's process, below "
+        f"{size(MAX_MEMORY)}. Limits {'kept' if kept else 'NOT KEPT'}.",
         highlight=False,
     )
     for run in runs:
         console.print(
-            f"joint PCA, {'standardised' if run['standardised'] else 'raw'}: {duration(run['seconds'])} from files to model, "
-            f"{duration(run['servers_seconds'])} of it on the servers, {run['rounds']} rounds, {size(run['bytes_per_server'])} "
-            f"sent by the busiest server, {run['iterations']} iterations",
+            f"joint PCA, {'standardised' if run['standardised'] else 'raw'}: {duration(run['seconds'])} from files "
+            f"to model, {duration(run['servers_seconds'])} of it on the servers, {run['rounds']} rounds, "
+            f"{size(run['bytes_per_server'])} sent by the busiest server, {run['iterations']} iterations",
             highlight=False,
         )
 

@@ -15,7 +15,7 @@ from ppca.algorithms.baselines.newton import newton_reciprocal, newton_sqrt
 from ppca.protocol import Party, SecretArray
 from ppca.protocol.pending import Pending
 from ppca.protocol.rounds import Round, Step
-from ppca.runtime import PerSeat
+from ppca.runtime import PerServer
 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,
@@ -32,11 +32,11 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _send_all(party: Party, value: int) -> Step[dict[int, int]]:
-    """Sends one public number to every peer; returns theirs. Also a barrier."""
-    peers = [seat for seat in range(4) if seat != party.seat]
+    """Send one public number to every peer; return theirs. Also a barrier."""
+    peers = [server for server in range(4) if server != party.seat]
     word = np.asarray([value], np.int64)
-    arrived = yield Round([(seat, word) for seat in peers], [(seat, 8) for seat in peers])
-    return {seat: int(np.frombuffer(data, np.int64)[0]) for seat, data in zip(peers, arrived, strict=True)}
+    arrived = yield Round([(server, word) for server in peers], [(server, 8) for server in peers])
+    return {server: int(np.frombuffer(data, np.int64)[0]) for server, data in zip(peers, arrived, strict=True)}
 
 
 async def time_operation(
@@ -52,7 +52,7 @@ async def time_operation(
         for _ in range(inner):
             result = await finished(operation(x, y))
         seconds.append((time.perf_counter() - start) / inner)
-    return {"result": result.reveal(why="benchmark"), "seconds": PerSeat(seconds[1:])}
+    return {"result": result.reveal(why="benchmark"), "seconds": PerServer(seconds[1:])}
 
 
 async def count_operation(party: Party, x: SecretArray, y: SecretArray, *, name: str) -> None:
@@ -91,7 +91,7 @@ async def _bare_links(party: Party, stack: contextlib.ExitStack) -> list[socket.
 
 
 def _bare_round(links: list[socket.socket], payload: bytes, into: memoryview) -> None:
-    """Sends `payload` over every link and receives as much from each: no frames, no checks, no shares."""
+    """Send `payload` over every link and receives as much from each: no frames, no checks, no shares."""
     for link in links:
         link.sendall(payload)
     for link in links:
@@ -103,8 +103,8 @@ def _bare_round(links: list[socket.socket], payload: bytes, into: memoryview) ->
 async def time_beside_rounds(
     party: Party, x: SecretArray, y: SecretArray, *, name: str, size: int, repeats: int, inner: int
 ) -> dict[str, Any]:
-    """Seconds of an operation, of a bare round and of an empty round of the transport, both with `size` bytes to each of
-    two mates. The three take turns block by block, so that what else the machine does disturbs all of them alike."""
+    """Seconds of an operation, of a bare round and of an empty round of the transport, both with `size` bytes to each
+    of two mates. The three take turns block by block, so that what else the machine does disturbs all of them alike."""
     operation = OPERATIONS[name]
     payload, into = bytes(size), memoryview(bytearray(size))
     zeros = np.zeros(size, np.uint8)
@@ -125,4 +125,4 @@ async def time_beside_rounds(
                     for _ in range(inner):
                         await Pending(_swap(party, zeros))
                 times.append((time.perf_counter() - start) / inner)
-    return {"seconds": PerSeat({kind: times[1:] for kind, times in seconds.items()})}
+    return {"seconds": PerServer({kind: times[1:] for kind, times in seconds.items()})}

@@ -1,7 +1,7 @@
 """A link that is slow, narrow or cut: a TCP proxy in user space, for places without netem.
 
-Bytes that enter at time t leave at t + delay, no faster than the rate; both directions alike and apart. `cut` breaks all
-connections; while `closed`, new ones are refused.
+Bytes that enter at time t leave at t + delay, no faster than the rate; both directions alike and apart. `cut` breaks
+all connections; while `closed`, new ones are refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Proxy:
             each.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forwards one direction; the end of it is forwarded in its turn, too."""
+        """Forward one direction; the end of it is forwarded in its turn, too."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(1 << 14)
         sender = asyncio.create_task(self._send(queue, writer))
         free = 0.0
@@ -88,7 +88,7 @@ class Proxy:
                 writer.write_eof()
 
     def cut(self) -> None:
-        """Breaks all connections at once."""
+        """Break all connections at once."""
 
         async def body() -> None:
             for writer in list(self._writers):

@@ -1,16 +1,19 @@
 """`ppca bench scale`: an owner's pass over a table of many Parquet files on a local Dask cluster, beside plain reading.
 
-A folder of Parquet files is one owner's table. To save disk, it holds a few distinct files, and the others are hard links to
-them: every file is opened, decoded and summed as any other, but what the distinct files take may stay in the page cache, for the
-pass and for plain reading alike. Steps, each in a process of its own, whose peak memory and processor time are its own:
+A folder of Parquet files is one owner's table. To save disk, it holds a few distinct files, and the others are hard
+links to
+them: every file is opened, decoded and summed as any other, but what the distinct files take may stay in the page
+cache, for the pass and for plain reading alike. Steps, each in a process of its own, whose peak memory and processor
+time are its own:
 
 1. write the distinct files: correlated float32 columns, uncompressed, row groups of 500,000 rows;
 2. read all files with PyArrow (all columns, its own threads), and do nothing with them;
 3. pass over them on the cluster: client, scheduler and workers, from opened files to the owner's sums;
-4. the same pass in one process without Dask; then plain reading once more, so that both passes lie between two readings.
+4. the same pass in one process without Dask; then plain reading once more, so that both passes lie between two
+   readings.
 
-The sums are checked: those of the distinct files, computed one by one, times their links. On a machine that does other work, too,
-processor seconds say more than seconds.
+The sums are checked: those of the distinct files, computed one by one, times their links. On a machine that does other
+work, too, processor seconds say more than seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ ROW_GROUP = 500_000
 
 @dataclass
 class Measured:
-    """One way over all rows: seconds, processor seconds of all processes, peak memory of the process and of every worker."""
+    """One way over all rows: seconds, processor seconds of all processes, peak memory of the process and of every
+    worker."""
 
     way: str
     rows: int
@@ -134,7 +138,8 @@ def _processor() -> float:
 
 
 def _error(folder: Path, sums: Any) -> float:
-    """Largest difference from the sums of the distinct files, merged as often as each is linked; relative to deviations."""
+    """Largest difference from the sums of the distinct files, merged as often as each is linked; relative to
+    deviations."""
     from ppca.owner.moments import moments
     from ppca.owner.tables.opening import open_table
 
@@ -228,10 +233,11 @@ def _print(console: Console, facts: dict[str, Any], measured: list[Measured]) ->
         )  # fmt: skip
     console.print(table)
     console.print(
-        f"{facts['distinct_files']} of the files are distinct ({size(facts['bytes_on_disk'])} on disk, which the page cache may "
-        f"hold), the others are hard links to them; {size(facts['bytes_read'])} are read. {facts['portions']} portions, "
-        f"progress at least every {facts['longest_silence']:.1f} s; the sums differ from those of the files one by one by "
-        f"{facts['error']:.1e} of the deviations. {facts['cores']} cores, load {facts['load']:.1f} (other work slows all ways).",
+        f"{facts['distinct_files']} of the files are distinct ({size(facts['bytes_on_disk'])} on disk, which the "
+        f"page cache may hold), the others are hard links to them; {size(facts['bytes_read'])} are read. "
+        f"{facts['portions']} portions, progress at least every {facts['longest_silence']:.1f} s; the sums differ "
+        f"from those of the files one by one by {facts['error']:.1e} of the deviations. {facts['cores']} cores, "
+        f"load {facts['load']:.1f} (other work slows all ways).",
         highlight=False,
     )
 

@@ -1,4 +1,5 @@
-"""Four local servers with slow links between them: a proxy before every one of them delays and limits what its mates send."""
+"""Four local servers with slow links between them: a proxy before every one of them delays and limits what its mates
+send."""
 
 from __future__ import annotations
 

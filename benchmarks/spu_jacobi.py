@@ -1,11 +1,11 @@
 """An eigendecomposition in SecretFlow SPU (ABY3, 128-bit ring): a vectorised Jacobi on three local processes.
 
-Executed by the Python of the peer's virtual environment (see `benchmarks.peers`); imports nothing of PPCA. The package brings no
-eigensolver (SPU's separate library sml has a PCA), so this is what a user who knows it would write: parallel cyclic Jacobi, d/2
-disjoint pairs a step in a loop of public length, pairs always in the same places and the rows moved on by slices (round-robin),
-rotations by two rsqrt and one comparison, rows and columns combined element by element (no d^3 products). A Newton step makes
-each rotation orthogonal to the last bits: without it SPU's rsqrt leaves 1e-3. The matrix is scaled to norm 64, where its 26
-fractional bits are used best.
+Executed by the Python of the peer's virtual environment (see `benchmarks.peers`); imports nothing of PPCA. The package
+brings no eigensolver (SPU's separate library sml has a PCA), so this is what a user who knows it would write: parallel
+cyclic Jacobi, d/2 disjoint pairs a step in a loop of public length, pairs always in the same places and the rows moved
+on by slices (round-robin), rotations by two rsqrt and one comparison, rows and columns combined element by element (no
+d^3 products). A Newton step makes each rotation orthogonal to the last bits: without it SPU's rsqrt leaves 1e-3. The
+matrix is scaled to norm 64, where its 26 fractional bits are used best.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SMALLEST = 2.0**-20
 
 
 def turned(rows: Any) -> Any:
-    """Rows moved on by one place of the round-robin: the first stays, the others go round; all pairs meet in d - 1 steps."""
+    """Rows moved on by one place of the round-robin: the first stays, the others go round; all pairs meet in d - 1
+    steps."""
     import jax.numpy as jnp  # type: ignore[import-not-found]
 
     m = len(rows) // 2
@@ -34,7 +35,7 @@ def turned(rows: Any) -> Any:
 
 
 def step(A: Any, V: Any) -> tuple[Any, Any]:
-    """Rotates the pairs (i, i + d/2) to zero; V holds vectors as rows."""
+    """Rotate the pairs (i, i + d/2) to zero; V holds vectors as rows."""
     import jax
     import jax.numpy as jnp
 

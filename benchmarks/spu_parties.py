@@ -1,4 +1,5 @@
-"""Three processes of SecretFlow SPU on loopback that run compiled programs and time them. Runs in the peer's virtual environment.
+"""Three processes of SecretFlow SPU on loopback that run compiled programs and time them. Runs in the peer's virtual
+environment.
 
 What is timed. The parent compiles each program once and shares the inputs; three processes, one per party, load their
 shares and then run the compiled program `repeats` times after warm-up runs. Before each run the parties meet at a
@@ -122,7 +123,8 @@ def serve(rank: int, addresses: list[str], log: Path, barrier: Barrier, parent: 
 
 
 def profiler_figures(log: Path, offset: int) -> list[dict[str, float]]:
-    """What SPU's profiler wrote to its log from this offset on: kernel seconds, bytes and messages of each run."""
+    """Return what SPU's profiler wrote to its log from this offset on: kernel seconds, bytes and messages of each
+    run."""
     runs: list[dict[str, float]] = []
     kernel = 0.0
     text = log.read_bytes()[offset:].decode(errors="replace") if log.exists() else ""

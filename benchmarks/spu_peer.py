@@ -1,7 +1,7 @@
 """Time single operations of SecretFlow SPU (ABY3, 128-bit ring) with three local processes over TCP.
 
-Executed by the Python of a separate virtual environment that has the PyPI package `spu` (see `benchmarks.peers`), so it imports
-nothing of PPCA. What is timed is said in `benchmarks.spu_parties`.
+Executed by the Python of a separate virtual environment that has the PyPI package `spu` (see `benchmarks.peers`), so it
+imports nothing of PPCA. What is timed is said in `benchmarks.spu_parties`.
 
 What `Runtime.run` includes. SPU parses the compiled program text at each run. The row `nothing` (a program that returns
 its input) is the cost of that alone, and the `kernel_` times of each row are what SPU's own profiler gives for the
@@ -180,9 +180,9 @@ def benchmark(sizes: list[int], repeats: int, variants: list[str], operations: l
 def show(row: Row) -> None:
     kernel = f"{row['kernel_median_s'] * 1e3:9.2f}" if "kernel_median_s" in row else " " * 9
     print(
-        f"{row['variant']:8} {row['op']:10} n={row['n']:<8} median {row['median_s'] * 1e3:9.2f} ms"
-        f"  min {row['min_s'] * 1e3:9.2f} ms  kernel {kernel} ms"
-        f"  sent {row.get('bytes_sent_per_party', 0):>9.0f} B  error {row['max_abs_error']:.1e}",
+        f"{row['variant']:8} {row['op']:10} n={row['n']:<8} median {row['median_s'] * 1e3:9.2f} ms  min "
+        f"{row['min_s'] * 1e3:9.2f} ms  kernel {kernel} ms  sent {row.get('bytes_sent_per_party', 0):>9.0f} B  "
+        f"error {row['max_abs_error']:.1e}",
         file=sys.stderr,
         flush=True,
     )

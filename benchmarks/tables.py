@@ -196,10 +196,11 @@ PAPER_ROWS, PAPER_SECONDS = 195_177, 50.2
 
 
 def beside_the_paper(jobs: list[dict[str, Any]]) -> str:
-    """How many times faster the covariance step is than the paper's, of tables as large as its own."""
+    """Return how many times faster the covariance step is than the paper's, of tables as large as its own."""
     faster = [PAPER_SECONDS / job["covariance_step"] for job in jobs]
     return (
-        f"The covariance step of {PAPER_ROWS:,} rows is {min(faster):.1f} to {max(faster):.1f} times faster than the paper's."
+        f"The covariance step of {PAPER_ROWS:,} rows is {min(faster):.1f} to {max(faster):.1f} times faster than the "
+        f"paper's."
         if faster
         else ""
     )

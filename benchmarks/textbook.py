@@ -1,7 +1,8 @@
 """`ppca bench components`: the worst error of a component on twenty textbook tables, beside its bound.
 
-Seven tables of scikit-learn and thirteen of statsmodels: numbers only, rows without missing values. Each has two owners. All
-components of the covariance and of the correlation are computed on four local servers and compared with those of the pooled rows.
+Seven tables of scikit-learn and thirteen of statsmodels: numbers only, rows without missing values. Each has two
+owners. All components of the covariance and of the correlation are computed on four local servers and compared with
+those of the pooled rows.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def load(path: Path) -> list[Row]:
 
 
 def main(names: Sequence[str], directory: Path) -> bool:
-    """Whether every bound holds."""
+    """Return whether every bound holds."""
     console = table_console()
     with LocalServers(timeout=600) as servers, console.status("") as status:
         rows = []

@@ -1,9 +1,11 @@
-"""`ppca bench threads`: what a server's kernels gain by threads, kernel by kernel, in one process with nothing else in it.
+"""`ppca bench threads`: what a server's kernels gain by threads, kernel by kernel, in one process with nothing else in
+it.
 
-Sizes are those of a server's calls for d columns: d x d products and shares, one comparison for every pair of columns, in passes
-of 65,536 as the gates make them. Every call is timed at 1 thread and at the others in turn, repeat by repeat, so that a busy
-moment hits all; the best of the repeats counts. A machine that does other work as well shows the time until a second thread gets
-a core, not what the thread brings. Outputs must be the same, bit by bit, for every number of threads.
+Sizes are those of a server's calls for d columns: d x d products and shares, one comparison for every pair of columns,
+in passes of 65,536 as the gates make them. Every call is timed at 1 thread and at the others in turn, repeat by repeat,
+so that a busy moment hits all; the best of the repeats counts. A machine that does other work as well shows the time
+until a second thread gets a core, not what the thread brings. Outputs must be the same, bit by bit, for every number of
+threads.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ppca.protocol.gates import PASS_ELEMENTS
 from ppca.web.report import duration
 
 BITS = 64
-LEAST_SECONDS = 2e-3
+MIN_SECONDS = 2e-3
 """Of one timing: calls are repeated to fill it."""
 
 
@@ -82,7 +84,7 @@ def products(d: int) -> Iterator[Case]:
 
 
 def resharing(d: int) -> Iterator[Case]:
-    """What happens to d x d shares between two messages."""
+    """Return what happens to d x d shares between two messages."""
     n = d * d
     data, message = np.zeros((2, n, 2), np.uint64), np.zeros((2, n, 2), np.uint64)
     pieces, arrived = random_words(n, 2), random_words(3, n, 2)
@@ -178,7 +180,7 @@ def timed(case: Case, threads: Sequence[int], repeats: int) -> dict[int, float]:
     case.call()
     start = time.perf_counter()
     case.call()
-    loops = max(1, int(LEAST_SECONDS / max(time.perf_counter() - start, 1e-7)))
+    loops = max(1, int(MIN_SECONDS / max(time.perf_counter() - start, 1e-7)))
     best = dict.fromkeys(threads, float("inf"))
     for _ in range(repeats):
         for count in threads:
@@ -191,7 +193,7 @@ def timed(case: Case, threads: Sequence[int], repeats: int) -> dict[int, float]:
 
 
 def main(dimensions: Sequence[int], threads: Sequence[int], repeats: int, directory: Path) -> bool:
-    """Whether all outputs were the same."""
+    """Return whether all outputs were the same."""
     threads = sorted({1, *threads})
     rows = []
     with one_core():

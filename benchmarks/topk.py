@@ -1,9 +1,9 @@
 """`ppca bench topk`: the K largest eigenpairs of large matrices on shares, beside all-pairs where that is feasible.
 
-Rounds and bytes are exact; seconds are of this machine. Matrices are made: a known spectrum turned by random reflections, or the
-correlation of real data. Every size is measured on servers of its own, so that peak memory (VmHWM of the busiest server) is
-that of the solver. `--cases` asks another question, of random spectra, in the plaintext backend with the rounding of shares
-or (`--on-shares`) on servers: is a wrong result ever accepted?
+Rounds and bytes are exact; seconds are of this machine. Matrices are made: a known spectrum turned by random
+reflections, or the correlation of real data. Every size is measured on servers of its own, so that peak memory (VmHWM
+of the busiest server) is that of the solver. `--cases` asks another question, of random spectra, in the plaintext
+backend with the rounding of shares or (`--on-shares`) on servers: is a wrong result ever accepted?
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ REFLECTIONS = 3
 """Householder reflections that turn a diagonal matrix: every entry is then filled, for d^2 work."""
 
 MISTAKE = 2.0
-"""A result is wrong if its residual is above so many times what verification allows, or if an eigenvalue that the certificate
-excludes is missing."""
+"""A result is wrong if its residual is above so many times what verification allows, or if an eigenvalue that the
+certificate excludes is missing."""
 
 
 def spectrum(kind: str, d: int, k: int, rng: np.random.Generator) -> Floats:
@@ -121,7 +121,7 @@ def measure(kind: str, A: Floats, exact: Floats, k: int, solver: str, tol: float
         job = Job(servers)
         answer = job.run(solve, share(A, FIXED), solver=solver, k=k, tol=tol)
         memory = max(peak_memory(pid) for pid in servers.pids)
-    stages = [seat["stages"]["solve"] for seat in job.account.stages]
+    stages = [server["stages"]["solve"] for server in job.account.stages]
     values, V = np.asarray(answer["values"]), np.asarray(answer["vectors"]).T
     return Row(
         kind, len(A), k, solver, int(answer["iterations"]), int(stages[0]["rounds"]),
@@ -176,8 +176,8 @@ def _print(rows: list[Row], tol: float) -> None:
         other = pairs.get((row.spectrum, row.d, row.k))
         if row.solver == "topk" and other is not None:
             table_console().print(
-                f"{row.spectrum}, d = {row.d}, K = {row.k}: {other.seconds / row.seconds:.1f} times faster than all-pairs, "
-                f"{other.bytes_per_server / row.bytes_per_server:.1f} times fewer bytes",
+                f"{row.spectrum}, d = {row.d}, K = {row.k}: {other.seconds / row.seconds:.1f} times faster than "
+                f"all-pairs, {other.bytes_per_server / row.bytes_per_server:.1f} times fewer bytes",
                 highlight=False,
             )
 
@@ -205,7 +205,8 @@ WRONG = "accepted and WRONG"
 
 
 def simulated(A: Floats, k: int, tol: float, run: str) -> tuple[Floats, Floats, float] | None:
-    """Values, vectors and tolerance that pass the rules of `decompose`, without its fall-back; None if they are refused."""
+    """Values, vectors and tolerance that pass the rules of `decompose`, without its fall-back; None if they are
+    refused."""
     shared = PlainArray(A, FIXED_POINT)
     try:
         found = _finish(eigh_topk(shared, k, run=run, tol=tol))
@@ -232,7 +233,7 @@ def on_servers(servers: LocalServers, A: Floats, k: int, tol: float) -> tuple[Fl
 
 
 def verdict(A: Floats, k: int, values: Floats, V: Floats, tol: float) -> str:
-    """Whether what was accepted keeps what acceptance promises."""
+    """Return whether what was accepted keeps what acceptance promises."""
     missing = np.linalg.eigvalsh(A)[::-1][:k] - values
     far = np.linalg.norm(A @ V - V * values) > MISTAKE * 2 * tol
     lost = np.any(missing > np.maximum(0.12 * values[-1], certificate.max_missing(0, 2 * tol)))

@@ -1,6 +1,7 @@
 """`ppca bench vertical`: joint PCA of owners of different columns, beside scikit-learn on the joined table.
 
-Every table is measured on servers of its own, so that peak memory is that of one job. The covariance step is what the paper
+Every table is measured on servers of its own, so that peak memory is that of one job. The covariance step is what the
+paper
 measures: upload of all rows as shares, alignment, and second moments. Peak memory is VmHWM of each server process.
 Tags are made in a process of their own too. All owners are played by one process, one after the other.
 """
@@ -27,7 +28,7 @@ from benchmarks.accuracy import Accuracy, accuracy_of
 from benchmarks.data_sets import Floats, Folder, MissingData, concepts
 from benchmarks.stages import stage_seconds
 from ppca import PCA, Columns
-from ppca.algorithms.second_moments import MAX_PIECE_ROWS
+from ppca.algorithms.second_moments import MAX_CHUNK_ROWS
 from ppca.jobs.matching import match
 from ppca.owner.alignment.ids import normalise_ids
 from ppca.owner.alignment.tags import make_tags, order_of
@@ -41,7 +42,7 @@ PAPER_ROWS, PAPER_SECONDS = 195_177, 50.2
 """The paper's covariance step: 200 columns, ten owners, four servers of 40 cores."""
 
 SPEEDUP = 3.0
-MOST_MEMORY = 2 << 30
+MAX_MEMORY = 2 << 30
 STAGES = ("arrange", "upload", "align", "second moments", "covariance", "eigendecomposition", "result")
 
 
@@ -133,7 +134,8 @@ def peak_memory(pid: int | str) -> int:
     return 0
 
 
-# -- tags ----------------------------------------------------------------------------------------------------------------
+# -- tags
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -191,7 +193,8 @@ def _apart(work: Callable[..., TagRow], *arguments: Any) -> TagRow:
         return pool.submit(work, *arguments).result()
 
 
-# -- the command -----------------------------------------------------------------------------------------------------------
+# -- the command
+# -----------------------------------------------------------------------------------------------------------
 
 
 def main(rows: int, pieces: list[int], ids: int, data: Folder, output: Path) -> None:
@@ -231,7 +234,7 @@ def broken(jobs: list[Row]) -> list[str]:
     for job in jobs:
         name = f"{job.data}, {job.alignment}, pieces {job.pieces or 'fewest'}"
         found += [f"{name}: {limit}" for limit in Accuracy(**job.accuracy).broken()]
-        if max(job.peak_memory) >= MOST_MEMORY:
+        if max(job.peak_memory) >= MAX_MEMORY:
             found.append(f"{name}: a server took {size(max(job.peak_memory))}")
         if job.rows == PAPER_ROWS and job.covariance_step > PAPER_SECONDS / SPEEDUP:
             found.append(f"{name}: the covariance step took {job.covariance_step:.1f} s")
@@ -240,7 +243,7 @@ def broken(jobs: list[Row]) -> list[str]:
 
 def pieces(asked: int | None, rows: int) -> int:
     """Row pieces of a job: as asked, else as few as the longest piece allows."""
-    return asked or -(-rows // MAX_PIECE_ROWS)
+    return asked or -(-rows // MAX_CHUNK_ROWS)
 
 
 def _job_table(jobs: list[Row]) -> Table:

@@ -1,8 +1,8 @@
 """`ppca bench wide`: joint PCA of a table with more columns than rows, beside scikit-learn on the joint table.
 
-Three owners of rows and three of columns, raw and standardised, each job on servers of its own, so that peak memory (VmHWM) is
-that of one job. The table is like gene expression: a few programs that many columns take part in, noise, means and scales that
-differ. Seconds are of this machine, with all servers and all owners on it.
+Three owners of rows and three of columns, raw and standardised, each job on servers of its own, so that peak memory
+(VmHWM) is that of one job. The table is like gene expression: a few programs that many columns take part in, noise,
+means and scales that differ. Seconds are of this machine, with all servers and all owners on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ppca.runtime import LocalServers
 from ppca.web.report import duration, size
 
 OWNERS = 3
-MOST_MEMORY = 4 << 30
+MAX_MEMORY = 4 << 30
 STAGES = ("covariance", "standardise", "second moments", "eigendecomposition", "components")
 
 
@@ -101,7 +101,7 @@ def measure(X: Floats, truth: Truth, partition: str, components: int, standardiz
         peak = max(peak_memory(pid) for pid in servers.pids)
     found, account = truth.accuracy(pca), pca.account_
     broken = [key for key, limit in ACCURACY_LIMITS.items() if not found[key] <= limit]
-    broken += ["memory"] * (peak >= MOST_MEMORY) + ["verified"] * (not pca.verified_)
+    broken += ["memory"] * (peak >= MAX_MEMORY) + ["verified"] * (not pca.verified_)
     spent_in = stage_seconds(account)
     return Row(
         partition=partition,
@@ -128,7 +128,7 @@ def _sent(rows: int, by_columns: bool) -> int:
 
 
 def main(rows: int, columns: int, components: int, output: Path) -> bool:
-    """Whether all limits are kept."""
+    """Return whether all limits are kept."""
     console = table_console()
     X = expression(rows, columns)
     jobs = []

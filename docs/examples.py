@@ -33,20 +33,20 @@ def _key(name: str) -> str:
 
 
 def _membership() -> bytes:
-    seats = [
+    servers = [
         {"number": number, "member": name, "key": _key(name)}
         | {"api": f"{name}.example.org:7443", "mesh": f"{name}.example.org:7444"}
         for number, name in enumerate(OPERATORS)
     ]
     members = [{"name": name, "key": _key(name), "roles": ["owner"]} for name in OWNERS]
     members.append({"name": RECEIVER, "key": _key(RECEIVER), "roles": ["receiver"]})
-    content = {"name": "heart-study", "revision": 1, "seat": seats, "member": members}
+    content = {"name": "heart-study", "revision": 1, "server": servers, "member": members}
     return render(toml.validated(MembershipFile, content, "the example"))
 
 
 def _server() -> bytes:
     content = {
-        "seat": 0,
+        "server": 0,
         "federation": "federation.toml",
         "identity": "identity.key",
         "listen": {},

@@ -54,11 +54,11 @@ class Tally:
 
     def add(self, result: Shares, unit: float) -> None:
         """A truncation with this result, told by every server; unit: failure probability of one split, per size of a value."""
-        seat = result.party.seat
-        number = self.seen[seat]
-        self.seen[seat] += 1
+        server = result.party.seat
+        number = self.seen[server]
+        self.seen[server] += 1
         left = Held.LEFT in result.held
-        if seat not in (0, 2 if left else 1):  # row shares of servers 0 and 2, or column shares of servers 0 and 1
+        if server not in (0, 2 if left else 1):  # row shares of servers 0 and 2, or column shares of servers 0 and 1
             return
         share = result.row if left else result.column
         if number not in self.waiting:
@@ -146,13 +146,14 @@ class OneThread:
         parties = local_parties()
         raw = stores_packets(program)
 
-        async def whole(seat: int) -> Any:
+        async def whole(server: int) -> Any:
             mine = [
-                packets[seat] if raw else SecretArray.from_packet(parties[seat], packets[seat]) for packets in inputs
+                packets[server] if raw else SecretArray.from_packet(parties[server], packets[server])
+                for packets in inputs
             ]
-            return await program(parties[seat], *mine, **public)
+            return await program(parties[server], *mine, **public)
 
-        parts, traffic = run_lockstep([whole(seat) for seat in range(4)])
+        parts, traffic = run_lockstep([whole(server) for server in range(4)])
         counters: dict[str, Any] = {"total": {"rounds": traffic.rounds}, "stages": {}}
         audit = [line.as_dict() for line in parties[0].audit]
         return Outcome(parts, Account(0.0, traffic.rounds, traffic.sent, [counters] * 4, audit))

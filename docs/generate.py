@@ -86,7 +86,7 @@ MANY = 16_000
 COUNTED_COLUMNS = 8
 """Dimension at which the expensive operations of the solvers are counted."""
 
-SEATS = range(4)
+SERVERS = range(4)
 WIDTHS = (9, 17, 33, 49, 64, 72, 96, 128)
 
 OPERATIONS: dict[str, Callable[[SecretArray, SecretArray], Any]] = {
@@ -116,13 +116,13 @@ def measure(operation: Callable[[SecretArray, SecretArray], Any]) -> tuple[int, 
     packets = [share(one) for one in values]
     parties = local_parties()
 
-    async def program(seat: int) -> None:
-        x, y = (SecretArray.from_packet(parties[seat], packet[seat]) for packet in packets)
+    async def program(server: int) -> None:
+        x, y = (SecretArray.from_packet(parties[server], packet[server]) for packet in packets)
         result = operation(x, y)
         if isinstance(result, Pending) or hasattr(result, "__await__"):
             await result
 
-    _, traffic = run_lockstep([program(seat) for seat in SEATS])
+    _, traffic = run_lockstep([program(server) for server in SERVERS])
     return traffic.rounds, max(traffic.sent)
 
 
@@ -146,7 +146,7 @@ def protocols_table() -> str:
         [
             f"`{cost.name}`",
             str(cost.rounds(N)),
-            f"{max(cost.sent(seat, N) for seat in SEATS):,}",
+            f"{max(cost.sent(server, N) for server in SERVERS):,}",
             cost.bytes_text,
             cost.input_range,
             cost.error,
@@ -173,8 +173,8 @@ def widths_table() -> str:
         cells = [str(bits), f"{16 + kernels.sign_words(1, bits):,}"]
         for limbs in (2, 1):
             key, size = kernels.dpf_key_size(bits, limbs), 8 * limbs
-            less = max(sign_bytes(seat, MANY, bits, size) for seat in SEATS)
-            equal = max(gate_bytes(seat, MANY, bits, key, 1, size) for seat in SEATS)
+            less = max(sign_bytes(server, MANY, bits, size) for server in SERVERS)
+            equal = max(gate_bytes(server, MANY, bits, key, 1, size) for server in SERVERS)
             cells += [f"{sent / MANY:,.0f}" if bits <= 64 * limbs else "" for sent in (less, equal)]
         rows.append(cells)
     headings = [
@@ -219,8 +219,8 @@ def circuits_table() -> str:
     bits = 2 + DEFAULT_FRAC + DEFAULT_SPAN
     key = kernels.dpf_key_size(bits, 2)
     ours = {
-        "gt": max(sign_bytes(seat, MANY, bits, 16) for seat in SEATS) / MANY,
-        "eq": max(gate_bytes(seat, MANY, bits, key, 1, 16) for seat in SEATS) / MANY,
+        "gt": max(sign_bytes(server, MANY, bits, 16) for server in SERVERS) / MANY,
+        "eq": max(gate_bytes(server, MANY, bits, key, 1, 16) for server in SERVERS) / MANY,
     }
     rows = [
         [name, f"{sent} bytes", f"{messages:g}", f"{ours[name]:.0f} bytes", "2", f"{ours[name] / sent:.0f}"]
@@ -257,11 +257,11 @@ def kinds_table() -> str:
     A = X.T @ X
     packets, parties = share(A / (1.01 * np.linalg.norm(A))), local_parties()
 
-    async def program(seat: int) -> None:
-        matrix = SecretArray.from_packet(parties[seat], packets[seat])
+    async def program(server: int) -> None:
+        matrix = SecretArray.from_packet(parties[server], packets[server])
         await eigh_allpairs(matrix, identity_like(matrix), tol=TOLERANCE, fixed_iterations=KINDS_ITERATIONS)
 
-    run_lockstep([program(seat) for seat in SEATS])
+    run_lockstep([program(server) for server in SERVERS])
     sent = max((party.sent for party in parties), key=lambda own: sum(own.values()))
     each = KINDS_ITERATIONS * d * (d - 1) / 2
     kinds = [*sorted(sent.items(), key=lambda item: -item[1]), ("all", sum(sent.values()))]

@@ -115,5 +115,5 @@ def servers() -> Iterator[LocalServers]:
 
 
 @pytest.fixture
-def seats() -> LockstepServers:
+def lockstep_servers() -> LockstepServers:
     return LockstepServers()

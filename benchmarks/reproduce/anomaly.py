@@ -1,9 +1,11 @@
-"""Attacks on devices (N-BaIoT) found by the reconstruction error of benign traffic, on shares, with a model that nobody holds.
+"""Attacks on devices (N-BaIoT) found by the reconstruction error of benign traffic, on shares, with a model that nobody
+holds.
 
 1. Benign rows of every device are split into training and test; rows under attack are never trained on.
 2. A joint PCA of the owners' benign training rows is fitted on shares and stays there (`reveal=False`).
 3. Test rows are shared, and scored on shares: squared distance to the plane of the components. Only scores are opened.
-4. Scores are judged as a test for attacks: ROC, and the area under it (AUC): 0.5 is chance, 1 tells all attacks from benign rows.
+4. Scores are judged as a test for attacks: ROC, and the area under it (AUC): 0.5 is chance, 1 tells all attacks from
+   benign rows.
 """
 
 from __future__ import annotations
@@ -78,20 +80,20 @@ def run(options: Options) -> Result:
     clipped = sum(each.clipped for each in (joint, *alone.values(), *others.values()))
     conditions = [
         f"{found.source} {found.dropped:,} rows that occur more than once were dropped.",
-        f"Models: {COMPONENTS} components of standardised columns, of benign training rows only ({rows.training.sum():,} "
-        f"in all); tested: {(~rows.attacked).sum():,} benign rows that were not trained on and {rows.attacked.sum():,} "
-        "rows under attack.",
-        "Owners share sign(x) log(1 + |x|) of every value, a public function: counts and variances of packets spread over "
-        f"many powers of ten. This and the {COMPONENTS} components were chosen with the last table in sight, which shows "
-        "other choices; a service that has no attacks to look at may choose worse.",
-        "Fits and scores are computed on shares by four local servers, the model is revealed to nobody. Raw scores are "
-        "opened here because a ROC needs them; who receives the scores of many rows learns the plane of the model, so a "
-        "service should open flags only.",
+        f"Models: {COMPONENTS} components of standardised columns, of benign training rows only "
+        f"({rows.training.sum():,} in all); tested: {(~rows.attacked).sum():,} benign rows that were not trained on "
+        f"and {rows.attacked.sum():,} rows under attack.",
+        "Owners share sign(x) log(1 + |x|) of every value, a public function: counts and variances of packets "
+        f"spread over many powers of ten. This and the {COMPONENTS} components were chosen with the last table in "
+        "sight, which shows other choices; a service that has no attacks to look at may choose worse.",
+        "Fits and scores are computed on shares by four local servers, the model is revealed to nobody. Raw scores "
+        "are opened here because a ROC needs them; who receives the scores of many rows learns the plane of the "
+        "model, so a service should open flags only.",
         "Scores on shares beside scikit-learn's on the pooled rows in the clear: relative difference at most "
         f"{off['scores']:.1e}, AUC different by {off['auc']:.1e}.",
-        f"{clipped:,} values that lie further out than models on shares take (2^20 scales of their column) were clipped to "
-        "that by their owner; such rows keep scores far above all others. A column that is constant in an owner's "
-        "training rows does not count in a model of that owner alone.",
+        f"{clipped:,} values that lie further out than models on shares take (2^20 scales of their column) were "
+        "clipped to that by their owner; such rows keep scores far above all others. A column that is constant in "
+        "an owner's training rows does not count in a model of that owner alone.",
     ]
     tables = [
         pooled_table(rows, joint, alone),
@@ -104,7 +106,8 @@ def run(options: Options) -> Result:
 
 
 def chosen(found: Traffic, attacked: int, benign: int) -> Rows:
-    """At most so many rows of every device and attack, and benign ones of every device, to train on and to test with."""
+    """At most so many rows of every device and attack, and benign ones of every device, to train on and to test
+    with."""
     random = np.random.default_rng(0)
     training, test = np.zeros(len(found.X), bool), np.zeros(len(found.X), bool)
     for device in range(len(found.devices)):
@@ -149,7 +152,8 @@ def accuracy(rows: Rows, owners: list[int], joint: Scored) -> dict[str, float]:
 
 
 def judged(scores: Floats, attacked: Bits) -> dict[str, float]:
-    """AUC, and the part of attacks found at the rates of false alarms; below the first step of the ROC nothing is found."""
+    """AUC, and the part of attacks found at the rates of false alarms; below the first step of the ROC nothing is
+    found."""
     from sklearn.metrics import roc_auc_score, roc_curve
 
     false, true, _ = roc_curve(attacked, scores)
@@ -157,7 +161,8 @@ def judged(scores: Floats, attacked: Bits) -> dict[str, float]:
     return {"auc": float(roc_auc_score(attacked, scores)), **found}
 
 
-# -- how it is shown -------------------------------------------------------------------------------------------------------
+# -- how it is shown
+# -------------------------------------------------------------------------------------------------------
 
 FOUND = {f"found at {rate:.1%} false alarms": cell(key, "{:.1%}") for key, rate in FALSE_ALARMS.items()}
 """The columns that say what part of the attacks is found."""
@@ -176,8 +181,8 @@ def pooled_table(rows: Rows, joint: Scored, alone: dict[int, Scored]) -> Table:
             "AUC": lambda r: f"{r['auc']:.4f}" + (" (above the joint model)" if r["auc"] > records[0]["auc"] else ""),
             **FOUND,
         },
-        "All tested rows of all devices, with one threshold. A model of one device may take the normal traffic of others "
-        "for an attack.",
+        "All tested rows of all devices, with one threshold. A model of one device may take the normal traffic of "
+        "others for an attack.",
     )
 
 
@@ -221,8 +226,8 @@ def device_table(rows: Rows, joint: Scored, alone: dict[int, Scored], others: di
             "one other device's model, mean": cell("stranger", "{:.4f}"),
             "worst": cell("worst", "{:.4f}"),
         },
-        f"Means: {', '.join(means)}. The joint model of the others is what a device gets that has no benign traffic yet, "
-        "beside the model of any single other device.",
+        f"Means: {', '.join(means)}. The joint model of the others is what a device gets that has no benign traffic "
+        "yet, beside the model of any single other device.",
     )
 
 
@@ -304,7 +309,7 @@ def plot(rows: Rows, joint: Scored, alone: dict[int, Scored], others: dict[int, 
     devices.tick_params(axis="x", labelrotation=60, labelsize=7.5)
     legend(devices, loc="lower left", fontsize=8)
     caption = (
-        "Attacks told from benign traffic by reconstruction error on shares. Left: all devices with one threshold, by models of "
-        "one device and the joint one. Right: area under such a curve for each device's own traffic."
+        "Attacks told from benign traffic by reconstruction error on shares. Left: all devices with one threshold, "
+        "by models of one device and the joint one. Right: area under such a curve for each device's own traffic."
     )
     return Plot("roc", caption, drawn)

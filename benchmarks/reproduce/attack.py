@@ -1,4 +1,5 @@
-"""Why the covariance must stay secret: rows recovered from an opened one, and the same attacker given only what PPCA opens.
+"""Why the covariance must stay secret: rows recovered from an opened one, and the same attacker given only what PPCA
+opens.
 
 The attacks themselves are in `recovery`. All rows are real: images of 64 pixels, and customers of an insurance
 company if that file is there.
@@ -87,17 +88,19 @@ def run(options: Options) -> Result:
             )
         ]
     conditions = [
-        f"Rows are real: scikit-learn's digits ({len(digits.values):,} images of 8 x 8 pixels, whole numbers 0 to 16).{more}",
+        f"Rows are real: scikit-learn's digits ({len(digits.values):,} images of 8 x 8 pixels, whole numbers 0 to "
+        f"16).{more}",
         "The covariance of n rows is C = X'X / (n - 1) for centred rows X, so the objective that rows must meet is "
-        "|X'X - (n - 1) C|^2. The paper prints (n - 1)^2 C, whose minimum has a covariance n - 1 times too large, and does not "
-        "centre X.",
-        "Meeting the objective is not enough: every rotation of the centred rows among themselves has the same covariance. What "
-        "the attacker knows besides: the number of rows, their mean, and that every value is a whole number between known "
-        "bounds. It uses no examples of such rows.",
-        "Rows count as exact if every value is right. The error is the root mean square error relative to that of guessing the "
-        "mean for every row (1 is a guess), in the order of rows that fits best, as moments tell no order.",
-        f"The attacker searches for {iterations:,} iterations from one start. Where it fails, another attack may succeed; where "
-        "it succeeds, the rows were compared with the true ones.",
+        "|X'X - (n - 1) C|^2. The paper prints (n - 1)^2 C, whose minimum has a covariance n - 1 times too large, "
+        "and does not centre X.",
+        "Meeting the objective is not enough: every rotation of the centred rows among themselves has the same "
+        "covariance. What the attacker knows besides: the number of rows, their mean, and that every value is a "
+        "whole number between known bounds. It uses no examples of such rows.",
+        "Rows count as exact if every value is right. The error is the root mean square error relative to that of "
+        "guessing the mean for every row (1 is a guess), in the order of rows that fits best, as moments tell no "
+        "order.",
+        f"The attacker searches for {iterations:,} iterations from one start. Where it fails, another attack may "
+        "succeed; where it succeeds, the rows were compared with the true ones.",
         "What PPCA opens is taken from fits on shares by four local servers, not simulated.",
     ]
     tables = [objective_table(objectives), count_table(counted), component_table(given), insider_table(insiders)]
@@ -110,7 +113,8 @@ def run(options: Options) -> Result:
     )
 
 
-# -- what is measured ----------------------------------------------------------------------------------------------------
+# -- what is measured
+# ----------------------------------------------------------------------------------------------------
 
 
 def by_objective(rows: Rows, trials: int, iterations: int) -> list[dict[str, Any]]:
@@ -172,7 +176,8 @@ def by_components(
     iterations: int,
     say: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Floats]]:
-    """The attack on what a receiver gets of a job with n rows of three owners; the openings of a fit; rows for the picture."""
+    """The attack on what a receiver gets of a job with n rows of three owners; the openings of a fit; rows for the
+    picture."""
     found: dict[int | None, list[Success]] = {count: [] for count in (None, *counts)}
     explained: dict[int, list[float]] = {count: [] for count in counts}
     pictures: dict[str, Floats] = {}
@@ -254,7 +259,8 @@ def summary(got: Sequence[Success], n: int) -> dict[str, float]:
     }
 
 
-# -- how it is shown -----------------------------------------------------------------------------------------------------
+# -- how it is shown
+# -----------------------------------------------------------------------------------------------------
 
 
 def _exact(record: dict[str, Any]) -> str:
@@ -271,8 +277,8 @@ def objective_table(records: list[dict[str, Any]]) -> Table:
             "rows exact": _exact,
             "error of rows": cell("error", "{:.2f}"),
         },
-        "Gradient descent on the corrected objective finds rows with nearly the right covariance, and they are not the true "
-        "rows. What the attacker knows besides makes the difference.",
+        "Gradient descent on the corrected objective finds rows with nearly the right covariance, and they are not "
+        "the true rows. What the attacker knows besides makes the difference.",
     )
 
 
@@ -289,8 +295,9 @@ def count_table(records: list[dict[str, Any]]) -> Table:
             "error of rows": cell("error", "{:.2f}"),
             "error of a random rotation": cell("chance", "{:.2f}"),
         },
-        "Given: the covariance, the mean, n and the bounds. Few rows are recovered whole; with more, this search no longer ends "
-        "in time. A covariance of many rows is not thereby safe: see the receiver that owns most of them, below.",
+        "Given: the covariance, the mean, n and the bounds. Few rows are recovered whole; with more, this search no "
+        "longer ends in time. A covariance of many rows is not thereby safe: see the receiver that owns most of "
+        "them, below.",
     )
 
 
@@ -306,10 +313,10 @@ def component_table(records: list[dict[str, Any]]) -> Table:
             "rows exact": _exact,
             "error of rows": cell("error", "{:.2f}"),
         },
-        f"{n} rows have a covariance of rank {n - 1}: a receiver of {n - 1} components has the whole spectrum, can rebuild the "
-        "covariance, and so the rows. PPCA cannot hide what its result itself tells; asking for fewer components can. With "
-        "fewer, the error grows step by step: a result that explains most of the variance of few rows tells most about them. A "
-        "server gets none of these numbers: see the last table.",
+        f"{n} rows have a covariance of rank {n - 1}: a receiver of {n - 1} components has the whole spectrum, can "
+        "rebuild the covariance, and so the rows. PPCA cannot hide what its result itself tells; asking for fewer "
+        "components can. With fewer, the error grows step by step: a result that explains most of the variance of "
+        "few rows tells most about them. A server gets none of these numbers: see the last table.",
     )
 
 
@@ -325,11 +332,12 @@ def insider_table(records: list[dict[str, Any]]) -> Table:
             "others' rows exact": _exact,
             "error of rows": cell("error", "{:.2f}"),
         },
-        "The attacker subtracts its own rows from the joint result. From K components it then has the others' mean and, if they "
-        "have at most K + 1 rows, their whole covariance (unless a component is orthogonal to their differences by chance). That "
-        "is so of the result of any PCA, also of PPCA's: who contributes few rows beside one large owner, or beside several who "
-        "put their knowledge together, should agree to far fewer components than it has rows, or to another "
-        "receiver. Of more rows than K + 1 the opened covariance gives more away than the result.",
+        "The attacker subtracts its own rows from the joint result. From K components it then has the others' mean "
+        "and, if they have at most K + 1 rows, their whole covariance (unless a component is orthogonal to their "
+        "differences by chance). That is so of the result of any PCA, also of PPCA's: who contributes few rows "
+        "beside one large owner, or beside several who put their knowledge together, should agree to far fewer "
+        "components than it has rows, or to another receiver. Of more rows than K + 1 the opened covariance gives "
+        "more away than the result.",
     )
 
 
@@ -364,8 +372,8 @@ def picture(pictures: dict[str, Floats]) -> Plot:
                 spine.set_color("#d0d3d8")
         panels[row * shown].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     caption = (
-        f"Rows of one job with {len(pictures['original'])} images (the first {shown}), and what the attacker makes of what it is "
-        "given. All components of so few rows are their covariance, and give the rows away like it."
+        f"Rows of one job with {len(pictures['original'])} images (the first {shown}), and what the attacker makes "
+        "of what it is given. All components of so few rows are their covariance, and give the rows away like it."
     )
     return Plot("rows", caption, drawn)
 
@@ -390,7 +398,7 @@ def curves(counted: list[dict[str, Any]], given: list[dict[str, Any]]) -> Plot:
     few.set_ylim(bottom=-0.05)
     legend(few, loc="lower left", bbox_to_anchor=(0, 0.08))
     caption = (
-        "Left: rows recovered exactly from an opened covariance, by number of rows. Right: error of the rows that the attacker "
-        "finds from PPCA's result, by number of components."
+        "Left: rows recovered exactly from an opened covariance, by number of rows. Right: error of the rows that "
+        "the attacker finds from PPCA's result, by number of components."
     )
     return Plot("success", caption, drawn)

@@ -1,7 +1,7 @@
 """Write docs/evaluation/index.md from what was measured: JSON and figures of the parts go to docs/evaluation/.
 
-The page is made of the files in docs/evaluation/ and of nothing else. So a part can be measured again alone, and a test can tell
-whether a figure of the page was typed by hand.
+The page is made of the files in docs/evaluation/ and of nothing else. So a part can be measured again alone, and a test
+can tell whether a figure of the page was typed by hand.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ pieces.](../figures/partitions.svg)
 
 
 def collected(results: Path) -> list[str]:
-    """Copies what was measured into docs/evaluation/; the names of the parts."""
+    """Copy what was measured into docs/evaluation/; the names of the parts."""
     names = [name for name in PARTS if (results / f"{name}.json").exists()]
     KEPT.mkdir(exist_ok=True)
     for name in names:
@@ -90,7 +90,7 @@ def readme() -> str:
 
 
 def collect(results: Path) -> list[str]:
-    """Takes over what was measured, writes the page and the README's table; the names of the parts taken over."""
+    """Take over what was measured, write the page and the README's table; the names of the parts taken over."""
     names = collected(results)
     PAGE.write_text(page())
     README.write_text(readme())

@@ -14,7 +14,7 @@ from .writing import content, show, write
 
 
 def reproduce(names: list[str], options: Options, console: Console) -> list[str]:
-    """Measures the parts of these names; returns the names of those that failed."""
+    """Measure the parts of these names; return the names of those that failed."""
     failed = []
     began = time.perf_counter()
     for name in names:

@@ -1,6 +1,8 @@
-"""The paper's convergence figure: iterations against the dimension, by solver and distribution, and the exponents that fit them.
+"""The paper's convergence figure: iterations against the dimension, by solver and distribution, and the exponents that
+fit them.
 
-Plaintext backend in fixed-point mode: the code that servers run, every product rounded to 40 fractional bits as on shares.
+Plaintext backend in fixed-point mode: the code that servers run, every product rounded to 40 fractional bits as on
+shares.
 """
 
 from __future__ import annotations
@@ -106,12 +108,13 @@ def run(options: Options) -> Result:
     shown = ", ".join(map(str, dimensions))
     conditions = [
         f"Synthetic: covariance matrices of 4 d rows of five distributions, {seeds} seeds each, d = {shown}.",
-        "Counted with the code that servers run, in the clear and in fixed point: 40 fractional bits, products rounded as on "
-        "shares.",
-        f"Until the norm of the off-diagonal is below {TOL:g} of the norm of the matrix; with EO-reduction, whose formula does "
-        f"not reach that, below 2^-12 sqrt(d): {2 * reachable(dimensions[0]):.0e} to {2 * reachable(dimensions[-1]):.0e}.",
-        "An iteration is one step of a cyclic Jacobi (d/2 pairs), one of all-pairs (all pairs), one of QR. Solvers that find "
-        "only the largest pairs (topk, power) are not among them.",
+        "Counted with the code that servers run, in the clear and in fixed point: 40 fractional bits, products "
+        "rounded as on shares.",
+        f"Until the norm of the off-diagonal is below {TOL:g} of the norm of the matrix; with EO-reduction, whose "
+        f"formula does not reach that, below 2^-12 sqrt(d): {2 * reachable(dimensions[0]):.0e} to "
+        f"{2 * reachable(dimensions[-1]):.0e}.",
+        "An iteration is one step of a cyclic Jacobi (d/2 pairs), one of all-pairs (all pairs), one of QR. Solvers "
+        "that find only the largest pairs (topk, power) are not among them.",
     ]
     tables = [exponent_table(records), iteration_table(records, dimensions)]
     return Result("Convergence: iterations against the dimension", conditions, tables, [plot(records, dimensions)])
@@ -151,9 +154,9 @@ def exponent_table(records: list[dict[str, Any]]) -> Table:
         "Fitted exponents: iterations grow as d to this power",
         rows,
         columns,
-        "The paper stops when the mean of the off-diagonal is small, which for the same threshold allows a norm about d times "
-        "as large: its criterion is looser the larger d is. That explains a part of the difference only: with a threshold d "
-        "times as large our exponents are a little smaller, and still above the paper's.",
+        "The paper stops when the mean of the off-diagonal is small, which for the same threshold allows a norm "
+        "about d times as large: its criterion is looser the larger d is. That explains a part of the difference "
+        "only: with a threshold d times as large our exponents are a little smaller, and still above the paper's.",
     )
 
 

@@ -1,4 +1,5 @@
-"""Write what the README shows of the evaluation: one short table and one picture, taken from docs/evaluation/ like the page."""
+"""Write what the README shows of the evaluation: one short table and one picture, taken from docs/evaluation/ like the
+page."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from docs.generate import markdown
 from ppca.web.report import duration, size
 
-from .paper_sets import MOST_IN_MEMORY
+from .paper_sets import MAX_IN_MEMORY
 from .peers import rounds_of, time_of
 from .result import behind, was_busy
 from .table3 import STEPS, resampled
@@ -45,7 +46,7 @@ def front(kept: dict[str, dict[str, Any]]) -> str:
 
 
 def _busy(kept: dict[str, dict[str, Any]]) -> str:
-    """What must be said of the times, if the machine had other things to do."""
+    """Return what must be said of the times, if the machine had other things to do."""
     machines = [kept[part]["machine"] for part in ("table3", "peers", "wan") if "machine" in kept.get(part, {})]
     if not any(map(was_busy, machines)):
         return ""
@@ -75,7 +76,7 @@ def _data_sets(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
                 size(record["bytes_per_server"]),
                 f"{record['ratio_error']:.0e}",
                 f"{paper:.1f} s",
-                duration(record["plain"]) if record["rows"] <= MOST_IN_MEMORY else "",
+                duration(record["plain"]) if record["rows"] <= MAX_IN_MEMORY else "",
             ]
 
 

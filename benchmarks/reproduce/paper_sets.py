@@ -1,7 +1,8 @@
 """The nine data sets of the paper's Table 3 at its row counts: real rows, resampled with noise where fewer are present.
 
-Where a data set is absent, synthetic rows of its shape take its place. Each says what it is (`note`). Tables of more than
-200,000 rows go to float32 files in a folder for the time of the measurement, one per owner, as owners would have them.
+Where a data set is absent, synthetic rows of its shape take its place. Each says what it is (`note`). Tables of more
+than 200,000 rows go to float32 files in a folder for the time of the measurement, one per owner, as owners would have
+them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from benchmarks.owner import CHUNK, rows_of_owners, write_rows
 NOISE = 0.01
 """Deviation of the noise on a resampled row, in deviations of the column at that owner."""
 
-MOST_IN_MEMORY = 200_000
+MAX_IN_MEMORY = 200_000
 
 
 @dataclass(frozen=True)
 class PaperSet:
-    """A row of the paper's Table 3. load: the real rows, one table per owner; by_columns: owners hold columns, else rows."""
+    """A row of the paper's Table 3. load: the real rows, one table per owner; by_columns: owners hold columns, else
+    rows."""
 
     name: str
     rows: int
@@ -125,7 +127,7 @@ def _many(table: Floats, rows: int, random: np.random.Generator, folder: Path, n
         drawn += random.standard_normal(drawn.shape, dtype=np.float32) * step
         return drawn
 
-    if rows <= MOST_IN_MEMORY:
+    if rows <= MAX_IN_MEMORY:
         return make(rows)
     path = folder / f"owner-{number + 1}.npy"
     write_rows(path, rows, table.shape[1], make)
@@ -146,7 +148,8 @@ def _made(one: PaperSet, rows: int, folder: Path) -> Tables:
 
 
 def correlation(owners: list[Any]) -> Floats:
-    """The correlation of all owners' rows in the clear, in float64 and by chunks: seven million rows are not held at once."""
+    """The correlation of all owners' rows in the clear, in float64 and by chunks: seven million rows are not held at
+    once."""
     tables = [np.load(table, mmap_mode="r") if isinstance(table, Path) else table for table in owners]
     count = sum(map(len, tables))
     mean = sum(_chunked(table, lambda rows: rows.sum(axis=0)) for table in tables) / count

@@ -1,4 +1,5 @@
-"""The parts of the evaluation by name: each is a module of this folder with a function `run(options)` that gives a result."""
+"""The parts of the evaluation by name: each is a module of this folder with a function `run(options)` that gives a
+result."""
 
 from __future__ import annotations
 

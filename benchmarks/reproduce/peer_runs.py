@@ -70,8 +70,9 @@ def ours(
 def separated(d: int) -> Floats:
     """A correlation matrix whose eigenvalues are well apart: d / 3 factors of falling strength and noise.
 
-    The peers' programs have 26 or 32 fractional bits. If two eigenvalues agree to half of them, as in MOOCCube and N-BaIoT, the
-    square of their distance is lost and so are digits of the eigenvectors. Here every program reaches what its bits allow.
+    The peers' programs have 26 or 32 fractional bits. If two eigenvalues agree to half of them, as in MOOCCube and
+    N-BaIoT, the square of their distance is lost and so are digits of the eigenvectors. Here every program reaches what
+    its bits allow.
     """
     random = np.random.default_rng(1)
     count = max(3, d // 3)
@@ -126,7 +127,8 @@ def theirs(
 
 
 def exact_steps(A: Floats, tol: float) -> int:
-    """Steps of a cyclic Jacobi with exact rotations, in the order of the peers' programs, until |off-diagonal| < tol |A|."""
+    """Steps of a cyclic Jacobi with exact rotations, in the order of the peers' programs, until |off-diagonal| < tol
+    |A|."""
     A = mp_spdz.padded(A)
     d, norm = len(A), float(np.linalg.norm(A))
     m = d // 2
@@ -149,7 +151,8 @@ def exact_steps(A: Floats, tol: float) -> int:
 
 @lru_cache
 def steps_of(d: int, program: mp_spdz.Program) -> int:
-    """Steps of a program on the matrix of dimension d. Approximate angles take as many as our own, which are right to 11 %."""
+    """Steps of a program on the matrix of dimension d. Approximate angles take as many as our own, which are right to
+    11 %."""
     A = separated(d)
     return exact_steps(A, program.tol) if program.exact else eigen.plain_iterations(A, "jacobi", program.tol)
 
@@ -178,7 +181,8 @@ def whole(A: Floats, steps: int, budget: float, runs: Runs) -> Record:
 
 
 def errors(A: Floats, values: Floats, V: Floats) -> Record:
-    """Residual and eigenvalue error as of `ppca bench eigen`; the pair that padding to even dimension added is left out."""
+    """Residual and eigenvalue error as of `ppca bench eigen`; the pair that padding to even dimension added is left
+    out."""
     d = len(A)
     if len(values) > d:
         kept = np.arange(len(values)) != np.abs(V[d]).argmax()
@@ -200,14 +204,16 @@ def _spu(venv: Path, A: Floats, steps: Sequence[int], delay: float, rate: float)
 
 
 def absent(options: Options) -> list[str]:
-    """What is not measured because it was not given, and how to give it."""
+    """Return what is not measured because it was not given, and how to give it."""
     said = [] if options.spu else ["SPU was not given: name a virtual environment for it with --spu (made if missing)."]
     if options.mp_spdz is None:
         said += [
-            "MP-SPDZ with TLS was not given: name a built tree with --mp-spdz (make replicated-ring-party.x rep4-ring-party.x)."
+            "MP-SPDZ with TLS was not given: name a built tree with --mp-spdz (make replicated-ring-party.x "
+            "rep4-ring-party.x)."
         ]
     if options.mp_spdz_plain is None:
         said += [
-            "MP-SPDZ with plain channels was not given: name a tree built with -DINSECURE with --mp-spdz-plain (see its README)."
+            "MP-SPDZ with plain channels was not given: name a tree built with -DINSECURE with --mp-spdz-plain (see "
+            "its README)."
         ]
     return said

@@ -34,7 +34,8 @@ def run(options: Options) -> Result:
 
 
 def compared(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs of one matrix and channel, the first of which is PPCA's: each with its time relative to that, and the fastest peer."""
+    """Run of one matrix and channel, the first of which is PPCA's: each with its time relative to that, and the fastest
+    peer."""
     rivals = [(record["seconds"], record["who"]) for record in records if record["who"] != "PPCA"]
     more = {"fastest": min(rivals, default=None)}
     return [record | more | {"ratio": record["seconds"] / records[0]["seconds"]} for record in records]
@@ -42,23 +43,25 @@ def compared(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def conditions(options: Options, budget: float) -> list[str]:
     return [
-        "Synthetic correlation matrices whose eigenvalues are well apart (d / 3 factors of falling strength and noise), the same "
-        "for all. Peers keep 26 or 32 fractional bits; where eigenvalues lie closer together they lose digits of the "
-        "eigenvectors, PPCA does not.",
-        f"PPCA: 40 fractional bits, tolerance {TOL:g}, four processes. MP-SPDZ: Rep3 and Rep4 in its 128-bit ring with "
-        "probabilistic truncation. SPU: ABY3 in its 128-bit ring with default settings (26 fractional bits), three processes. "
-        "All on one machine over loopback, all in this run.",
+        "Synthetic correlation matrices whose eigenvalues are well apart (d / 3 factors of falling strength and "
+        "noise), the same for all. Peers keep 26 or 32 fractional bits; where eigenvalues lie closer together they "
+        "lose digits of the eigenvectors, PPCA does not.",
+        f"PPCA: 40 fractional bits, tolerance {TOL:g}, four processes. MP-SPDZ: Rep3 and Rep4 in its 128-bit ring "
+        "with probabilistic truncation. SPU: ABY3 in its 128-bit ring with default settings (26 fractional bits), "
+        "three processes. All on one machine over loopback, all in this run.",
         "MP-SPDZ and SPU bring no eigensolver: theirs are parallel cyclic Jacobi programs that we wrote. *tuned* "
-        "(`benchmarks/ppca_jacobi_tuned.mpc`) is the best that we know: 32 of 63 bits, one inverse square root per rotation, one "
-        "truncation per output, binary circuits on locally split shares. *simple* (`benchmarks/ppca_jacobi.mpc`, "
-        "`benchmarks/spu_jacobi.py`) is what a user would write first: 26 of 44 bits in MP-SPDZ.",
-        f"Steps: as many as the rotations need in the clear until the off-diagonal is below {mp_spdz.TUNED.tol:g} (tuned) or "
-        f"{mp_spdz.SIMPLE.tol:g} (simple) of the matrix. The residual that is reached stands beside the time.",
-        "Channels: TLS or plain TCP for both sides. MP-SPDZ has plain channels if it is built with -DINSECURE; SPU is measured "
-        "with its default, plain channels.",
+        "(`benchmarks/ppca_jacobi_tuned.mpc`) is the best that we know: 32 of 63 bits, one inverse square root per "
+        "rotation, one truncation per output, binary circuits on locally split shares. *simple* "
+        "(`benchmarks/ppca_jacobi.mpc`, `benchmarks/spu_jacobi.py`) is what a user would write first: 26 of 44 bits "
+        "in MP-SPDZ.",
+        f"Steps: as many as the rotations need in the clear until the off-diagonal is below {mp_spdz.TUNED.tol:g} "
+        f"(tuned) or {mp_spdz.SIMPLE.tol:g} (simple) of the matrix. The residual that is reached stands beside the "
+        "time.",
+        "Channels: TLS or plain TCP for both sides. MP-SPDZ has plain channels if it is built with -DINSECURE; SPU "
+        "is measured with its default, plain channels.",
         "Threat models differ: Rep4 withstands a malicious party, the others do not.",
-        f"PPCA: the median of {REPEATS} runs. Peers: one run, after short ones. (projected): a run that would take more than "
-        f"{budget:g} s is extended from short ones.",
+        f"PPCA: the median of {REPEATS} runs. Peers: one run, after short ones. (projected): a run that would take "
+        f"more than {budget:g} s is extended from short ones.",
         *absent(options),
     ]
 
@@ -93,7 +96,8 @@ def table(records: list[dict[str, Any]]) -> Table:
             "residual": cell("residual", "{:.1e}"),
             "eigenvalue error": cell("eigenvalue_error", "{:.1e}"),
         },
-        "Times are compared on the same kind of channels. SPU counts messages, not rounds; a party sends about one a round.",
+        "Times are compared on the same kind of channels. SPU counts messages, not rounds; a party sends about one a "
+        "round.",
     )
 
 
@@ -114,9 +118,9 @@ def like_for_like(records: list[dict[str, Any]]) -> Table:
             "sent per party and step": lambda r: size(r["step_bytes"]),
             "residual": cell("residual", "{:.1e}"),
         },
-        "This compares the protocols apart from the algorithm: what PPCA gains by all-pairs is not in it. Below 1x a step of the "
-        "peer is faster. PPCA's cyclic Jacobi takes more steps, because its angles are right to 11 % only, with fewer rounds and "
-        "bytes each.",
+        "This compares the protocols apart from the algorithm: what PPCA gains by all-pairs is not in it. Below 1x "
+        "a step of the peer is faster. PPCA's cyclic Jacobi takes more steps, because its angles are right to 11 % "
+        "only, with fewer rounds and bytes each.",
     )
 
 
@@ -166,6 +170,6 @@ def plot(records: list[dict[str, Any]]) -> Plot:
 
 
 def _beaten(record: dict[str, Any], records: list[dict[str, Any]]) -> bool:
-    """Whether it is the simple program of a framework that also ran the tuned one."""
+    """Return whether it is the simple program of a framework that also ran the tuned one."""
     tuned = {one["who"] for one in records if one["method"].endswith("tuned")}
     return bool(record["method"].endswith("simple") and record["who"] in tuned)

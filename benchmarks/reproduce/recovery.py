@@ -4,14 +4,15 @@ What the attacker knows of n rows X (n x d) with mean m: a factor B (k x d) of t
 
     X = 1 m' + Q B + E      Q (n x k) unknown, with orthonormal columns orthogonal to 1;  Q'E = 0, E V' = 0, |E|^2 = rest
 
-- From the covariance C: B'B = (n - 1) C, k is its rank and E = 0. Every Q gives rows with the same C, so the attacker must know
-  something else of the rows.
-- From k components V, their variances, the mean and the total variance: B = sqrt((n - 1) L) V, and E is what is left out.
+- From the covariance C: B'B = (n - 1) C, k is its rank and E = 0. Every Q gives rows with the same C, so the attacker
+  must know something else of the rows.
+- From k components V, their variances, the mean and the total variance: B = sqrt((n - 1) L) V, and E is what is left
+  out.
 - Who also knows all rows but n: see `without_own`.
 
-What it knows here: every value is a whole number between known bounds. The search is for a matrix that lies in both sets, the
-matrices above and the whole ones, by relaxed reflections (Elser et al., "Searching with iterated maps", PNAS 104(2), 2007), with
-columns in units of their deviations:
+What it knows here: every value is a whole number between known bounds. The search is for a matrix that lies in both
+sets, the matrices above and the whole ones, by relaxed reflections (Elser et al., "Searching with iterated maps", PNAS
+104(2), 2007), with columns in units of their deviations:
 
 1. a = the nearest matrix to x with these moments: Q is the polar factor of x B' (orthogonal Procrustes);
 2. b = 2 a - x, rounded to whole numbers within the bounds;
@@ -96,7 +97,7 @@ class Moments:
         return np.asarray(np.sqrt(squares / max(1, self.rows - 1)))
 
     def fit(self, x: Floats, within: float) -> bool:
-        """Whether rows have these moments to within so much in every product B x' and in the mean."""
+        """Return whether rows have these moments to within so much in every product B x' and in the mean."""
         centred = x - self.mean
         products = centred.T @ (centred @ self.plane.T) - self.factor.T @ (self.factor @ self.plane.T)
         total = np.sum(centred**2) - np.sum(self.factor**2) - self.rest
@@ -106,11 +107,13 @@ class Moments:
 
 
 def without_own(own: Floats, rows: int, mean: Floats, components: Floats, variances: Floats, total: float) -> Moments:
-    """What an owner that received a joint PCA of `rows` rows, all but a few of them its own, knows of the others' rows.
+    """Return what an owner that received a joint PCA of `rows` rows, all but a few of them its own, knows of the
+    others' rows.
 
-    With T = sum of x x' over all rows, V the components and L their variances, T V' = (n - 1) V' L + n m (m'V'), exactly; so
-    are the others' mean and, with W = S V' for their scatter S about it, the factor B = M^(-1/2) W' with M = V W. If the
-    components are at least as many as the others' rows less one, B'B = S: everything. All components are a whole covariance.
+    With T = sum of x x' over all rows, V the components and L their variances, T V' = (n - 1) V' L + n m (m'V'),
+    exactly; so are the others' mean and, with W = S V' for their scatter S about it, the factor B = M^(-1/2) W' with M
+    = V W. If the components are at least as many as the others' rows less one, B'B = S: everything. All components are
+    a whole covariance.
     """
     few = rows - len(own)
     theirs = (rows * mean - own.sum(axis=0)) / few
@@ -152,7 +155,8 @@ def rotated(known: Moments, random: np.random.Generator) -> Floats:
 def descended(covariance: Floats, rows: int, factor: float, random: np.random.Generator) -> Floats:
     """Centred rows by gradient descent (L-BFGS) on |Y'Y - factor C|^2 over centred Y, from random rows.
 
-    With factor = n - 1 the minimum, zero, is at every Y with the covariance C; with the paper's (n - 1)^2, with (n - 1) C.
+    With factor = n - 1 the minimum, zero, is at every Y with the covariance C; with the paper's (n - 1)^2, with (n - 1)
+    C.
     """
     width, target = len(covariance), factor * covariance
     size = float(np.sum(target**2))
@@ -173,7 +177,8 @@ def descended(covariance: Floats, rows: int, factor: float, random: np.random.Ge
 class Success:
     """How near found rows come to the true ones, in the order that fits best.
 
-    exact: rows that are right in every value. error: root mean square error, relative to that of guessing the mean for all.
+    exact: rows that are right in every value. error: root mean square error, relative to that of guessing the mean for
+    all.
     """
 
     exact: int

@@ -124,7 +124,7 @@ def load(seconds: float = 2.0, samples: int = 20) -> float:
 
 
 def was_busy(machine: dict[str, Any]) -> bool:
-    """Whether other processes took a considerable part of the cores before a part began."""
+    """Return whether other processes took a considerable part of the cores before a part began."""
     return float(machine["load"]) > int(machine["cores"]) / 2
 
 
@@ -148,7 +148,8 @@ def cell(key: str, form: str = "{}") -> Callable[[Any], str]:
 
 
 def behind(ours: float, other: float, than: str) -> str:
-    """What a cell says where we fall short: nothing if `ours` is at most `other`, else by how much and behind whom."""
+    """Return what a cell says where we fall short: nothing if `ours` is at most `other`, else by how much and behind
+    whom."""
     if not ours > other:
         return ""
     return f" (behind {than}: {ours / other:.3g}x)" if other > 0 else f" (behind {than})"

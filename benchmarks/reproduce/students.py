@@ -1,9 +1,10 @@
-"""Students, the courses they take and the concepts of these (MOOCCube), as tables of ten owners with twenty concepts each.
+"""Students, the courses they take and the concepts of these (MOOCCube), as tables of ten owners with twenty concepts
+each.
 
-The task of the paper: does a student take one of the 400 courses with most of the 200 concepts? A student's row says how often
-each concept occurs in the student's courses, so row and answer are functions of the same enrolments. The task with a course held
-out asks the same of one of the student's courses, drawn by chance, of which the row does not know. Made up in the same shape
-where the files are absent.
+The task of the paper: does a student take one of the 400 courses with most of the 200 concepts? A student's row says
+how often each concept occurs in the student's courses, so row and answer are functions of the same enrolments. The task
+with a course held out asks the same of one of the student's courses, drawn by chance, of which the row does not know.
+Made up in the same shape where the files are absent.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Enrolments:
 
     @property
     def real(self) -> bool:
-        """Whether rows are real or made up."""
+        """Return whether rows are real or made up."""
         return self.source.startswith("Real")
 
     @property

@@ -21,7 +21,7 @@ CYCLE = ("#0b6e4f", "#2166ac", "#b0793a", "#b2182b", "#7a5195", "#17879c", "#6b6
 
 MARKERS = "osD^vPX<>*"
 WIDTH, HEIGHT, DPI = 7.2, 4.0, 110
-MOST_BYTES = 100_000
+MAX_BYTES = 100_000
 """Of a figure's file: they are part of the repository."""
 
 COLOURS = 128
@@ -47,7 +47,8 @@ RULES: dict[Any, Any] = {
 
 
 def figure(*titles: str, width: float = WIDTH, height: float = HEIGHT, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with one panel per title, side by side unless `options` of subplots say otherwise (nrows, ncols, sharey)."""
+    """A figure with one panel per title, side by side unless `options` of subplots say otherwise (nrows, ncols,
+    sharey)."""
     options = {"nrows": 1, "ncols": len(titles)} | options
     with matplotlib.rc_context(RULES):
         drawn = Figure(figsize=(width, height), layout="constrained")
@@ -83,7 +84,8 @@ def dimensions(panel: Axes, values: Sequence[int]) -> None:
 
 
 def logarithmic(panel: Axes) -> None:
-    """A logarithmic y axis with numbers as people write them: powers of ten, and more of each decade where there are few."""
+    """A logarithmic y axis with numbers as people write them: powers of ten, and more of each decade where there are
+    few."""
     panel.set_yscale("log")
     low, high = panel.get_ylim()
     steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 5 else (1.0, 2.0, 5.0) if high / low < 200 else (1.0,)
@@ -98,10 +100,10 @@ def legend(panel: Axes, **options: Any) -> None:
 
 
 def save(drawn: Figure, path: Path) -> None:
-    """Writes a PNG of few colours; refuses one that is too large for the repository."""
+    """Write a PNG of few colours; refuse one that is too large for the repository."""
     whole = BytesIO()
     with matplotlib.rc_context(RULES):
         drawn.savefig(whole, dpi=DPI)
     Image.open(whole).convert("RGB").quantize(COLOURS).save(path, optimize=True)
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than {MOST_BYTES:,}: draw fewer points")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than {MAX_BYTES:,}: draw fewer points")

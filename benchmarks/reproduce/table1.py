@@ -15,7 +15,8 @@ from .style import OURS, PAPER, bars, figure, legend, logarithmic
 
 OPERATIONS = ("add", "mul", "gt", "eq", "sqrt", "reciprocal")
 NEWTON = {"newton_sqrt": "sqrt", "newton_reciprocal": "reciprocal"}
-"""Baselines: the paper's Newton iterations (Appendix A, corrected) on this engine, and the operation that they compute."""
+"""Baselines: the paper's Newton iterations (Appendix A, corrected) on this engine, and the operation that they
+compute."""
 
 NAMES = {name: f"{plain}, the paper's Newton" for name, plain in NEWTON.items()}
 """What the table calls them."""
@@ -43,10 +44,10 @@ def run(options: Options) -> Result:
     records = [beside(row, unit) for row in rows]
     conditions = [
         "Synthetic operands, uniform in [0.5, 100]; four server processes of this machine over loopback, plain TCP.",
-        f"The unit is the time of 10^4 multiplications in the same run, {duration(unit)} here. The paper's is that of its own "
-        "machines: only costs relative to a multiplication compare.",
-        "Newton: the iterations of the paper's Appendix A on this engine, seven for sqrt and six for reciprocal; `sqrt` and "
-        "`reciprocal` are this project's (a look-up and a polynomial).",
+        f"The unit is the time of 10^4 multiplications in the same run, {duration(unit)} here. The paper's is that "
+        "of its own machines: only costs relative to a multiplication compare.",
+        "Newton: the iterations of the paper's Appendix A on this engine, seven for sqrt and six for reciprocal; "
+        "`sqrt` and `reciprocal` are this project's (a look-up and a polynomial).",
         f"Medians of {repeats} blocks, of fewer where an operation takes more than a second; of the slowest server.",
     ]
     return Result("Table 1: cost of operations", conditions, [table(records)], [plot(records)])
@@ -73,8 +74,9 @@ def table(records: list[dict[str, Any]]) -> Table:
             "sent per server": lambda r: size(r["bytes_per_server"]),
             "largest error": lambda r: f"{r['max_error']:.1e}" if r["max_error"] else "0",
         },
-        "A ratio is small where multiplications are slow, as on a busy machine: compare rounds and bytes, too. Large batches "
-        "keep all cores busy: the paper's servers had 40 each, here all four share those of one machine.",
+        "A ratio is small where multiplications are slow, as on a busy machine: compare rounds and bytes, too. "
+        "Large batches keep all cores busy: the paper's servers had 40 each, here all four share those of one "
+        "machine.",
     )
 
 

@@ -38,11 +38,12 @@ def run(options: Options) -> Result:
     with LocalServers(timeout=600, developer=True) as servers:
         sorts = [vars(counts.measure(servers, name, n)) for n in sizes for name in ("batch_sort", "sort")]
     conditions = [
-        f"First table: counted, not timed. One iteration of each solver at d = {d} on arrays that count; a call on a whole array "
-        "counts once, as in the paper.",
-        "A table look-up is this project's way round square roots and reciprocals; it costs as much as a comparison (2 rounds).",
-        "An iteration is one step of a cyclic Jacobi (d/2 pairs), one of all-pairs (all d(d-1)/2 pairs), one QR iteration "
-        "(d - 1 reflections).",
+        f"First table: counted, not timed. One iteration of each solver at d = {d} on arrays that count; a call on "
+        "a whole array counts once, as in the paper.",
+        "A table look-up is this project's way round square roots and reciprocals; it costs as much as a comparison "
+        "(2 rounds).",
+        "An iteration is one step of a cyclic Jacobi (d/2 pairs), one of all-pairs (all d(d-1)/2 pairs), one QR "
+        "iteration (d - 1 reflections).",
     ]
     return Result(
         "Table 2: expensive operations per iteration",

@@ -36,7 +36,8 @@ OTHERS_SECONDS = 3.0
 
 
 class OwnerClock:
-    """Listens to a fit: when each owner was done with its pass. Owners are played one after the other; the longest counts."""
+    """Listens to a fit: when each owner was done with its pass. Owners are played one after the other; the longest
+    counts."""
 
     def __init__(self) -> None:
         self.last = {"": time.perf_counter()}
@@ -70,17 +71,20 @@ def run(options: Options) -> Result:
             records.append({"name": one.name, **held, **record, "paper": one.seconds})
     conditions = [
         *(f"{record['name']}: {record['note']}." for record in records),
-        f"All eigenpairs, tolerance {PCA().tol:g}, the default of this commit (the paper's threshold is 1e-5). Owners of rows: "
-        "correlation (standardised); owners of columns (MOOC): covariance, rows aligned.",
-        "Covariance: the longest of the owners' own passes (the paper's local preprocessing; here one core each), or arranging "
-        "and uploading of columns, and the servers' stage. Decomposition includes verification and sort; sort is also measured "
-        "alone.",
-        f"Inference: as in the paper, the product of secret rows and a secret projection matrix ({COMPONENTS} components); "
-        "seconds of the servers. The paper says neither how many rows nor how many components it took. Of Wine, Insurance and "
-        "Musk we take all rows; its 0.01 s for millions of rows of IoT cannot be of all of them, so of the others we take 1,000.",
-        "All / all: the four steps, which is the longest of the owners' own passes and the time of the servers. Whole wait: from "
-        "the call to the result if this machine plays all owners, one after the other, without inference.",
-        "The paper's seconds are of four servers with 40 cores each; ours of four processes on this machine over loopback.",
+        f"All eigenpairs, tolerance {PCA().tol:g}, the default of this commit (the paper's threshold is 1e-5). "
+        "Owners of rows: correlation (standardised); owners of columns (MOOC): covariance, rows aligned.",
+        "Covariance: the longest of the owners' own passes (the paper's local preprocessing; here one core each), "
+        "or arranging and uploading of columns, and the servers' stage. Decomposition includes verification and "
+        "sort; sort is also measured alone.",
+        f"Inference: as in the paper, the product of secret rows and a secret projection matrix ({COMPONENTS} "
+        "components); seconds of the servers. The paper says neither how many rows nor how many components it "
+        "took. Of Wine, Insurance and Musk we take all rows; its 0.01 s for millions of rows of IoT cannot be of "
+        "all of them, so of the others we take 1,000.",
+        "All / all: the four steps, which is the longest of the owners' own passes and the time of the servers. "
+        "Whole wait: from the call to the result if this machine plays all owners, one after the other, without "
+        "inference.",
+        "The paper's seconds are of four servers with 40 cores each; ours of four processes on this machine over "
+        "loopback.",
     ]
     return Result(
         "Table 3: the paper's data sets",
@@ -135,7 +139,8 @@ def measure_columns(name: str, X: Floats) -> dict[str, Any]:
 
 
 async def decompose_opened(party: Party, A: SecretArray) -> None:
-    """The server program of the baseline that opens the covariance: open it, decompose it in the clear, in the right order."""
+    """The server program of the baseline that opens the covariance: open it, decompose it in the clear, in the right
+    order."""
     with party.stage("opened"):
         matrix = await A.open(what="covariance", why="baseline that does not keep it secret")
         values, vectors = np.linalg.eigh(np.asarray(matrix, np.float64))
@@ -143,7 +148,8 @@ async def decompose_opened(party: Party, A: SecretArray) -> None:
 
 
 def opened(servers: LocalServers, d: int) -> float:
-    """Seconds of the servers if the covariance is opened to them; of the second of two runs, which finds all code loaded."""
+    """Seconds of the servers if the covariance is opened to them; of the second of two runs, which finds all code
+    loaded."""
     job = Job(servers)
     A = np.corrcoef(np.random.default_rng(d).standard_normal((d, 4 * d)))
     job.run(decompose_opened, A)
@@ -153,9 +159,10 @@ def opened(servers: LocalServers, d: int) -> float:
 
 
 def sort_and_inference(columns: int, rows: Floats) -> dict[str, float]:
-    """Seconds of the servers for a sort of eigenpairs, a decomposition of an opened covariance, and the projection of rows with
-    models that they keep: of the covariance, and of standardised columns. None of it depends on values: the models are fitted
-    on few rows.
+    """Seconds of the servers for a sort of eigenpairs, a decomposition of an opened covariance, and the projection of
+    rows with
+    models that they keep: of the covariance, and of standardised columns. None of it depends on values: the models are
+    fitted on few rows.
     """
     few = rows[:1000] + np.random.default_rng(0).standard_normal(rows[:1000].shape)
     with LocalServers(timeout=600, developer=True) as servers:
@@ -183,7 +190,7 @@ def projection(pca: PCA, rows: Floats) -> float:
 
 
 def in_the_clear(pca: PCA, owners: list[Any]) -> tuple[Accuracy, float]:
-    """How far the joint model is from the truth, and the seconds that pooled rows take in the clear.
+    """Return how far the joint model is from the truth, and the seconds that pooled rows take in the clear.
 
     With scikit-learn where the rows are in memory; files are read by chunks instead, into the correlation in float64.
     """
@@ -213,7 +220,7 @@ def first_rows(table: Any, count: int) -> Floats:
 
 
 def resampled(record: dict[str, Any]) -> str:
-    """What must be said of the rows of a table if they are not all real."""
+    """Return what must be said of the rows of a table if they are not all real."""
     real = record["real_rows"]
     if real == record["rows"]:
         return ""
@@ -221,7 +228,7 @@ def resampled(record: dict[str, Any]) -> str:
 
 
 def faster(record: dict[str, Any], ours: float, paper: float) -> str:
-    """How many times faster than the paper; nothing if the table is smaller than the paper's."""
+    """Return how many times faster than the paper; nothing if the table is smaller than the paper's."""
     if record["rows"] < record["paper_rows"]:
         return ""
     return f", {paper / ours:.3g}x faster" if ours < paper else behind(ours, paper, "the paper")
@@ -271,14 +278,15 @@ def costs(records: list[dict[str, Any]]) -> Table:
             "residual": cell("residual", "{:.1e}"),
             "orthogonality": cell("orthogonality", "{:.1e}"),
         },
-        "EVR error: the largest difference of an explained-variance ratio to scikit-learn; of the IoT tables, whose rows are too "
-        "many to be held at once, to the eigenvalues of the correlation in float64. The paper reports a mean error within 1e-3 "
-        "of the first ten. In the clear: scikit-learn (IoT: that correlation and its eigenvectors) on the pooled rows, one core.",
+        "EVR error: the largest difference of an explained-variance ratio to scikit-learn; of the IoT tables, whose "
+        "rows are too many to be held at once, to the eigenvalues of the correlation in float64. The paper reports "
+        "a mean error within 1e-3 of the first ten. In the clear: scikit-learn (IoT: that correlation and its "
+        "eigenvectors) on the pooled rows, one core.",
     )
 
 
 def openings(records: list[dict[str, Any]]) -> Table:
-    """What keeping the covariance secret costs: beside a baseline that opens it to the servers."""
+    """Return what keeping the covariance secret costs: beside a baseline that opens it to the servers."""
 
     def secret(record: dict[str, Any]) -> float:
         return float(record["covariance"] + record["decomposition"])
@@ -296,9 +304,10 @@ def openings(records: list[dict[str, Any]]) -> Table:
             "covariance opened to the servers": lambda r: duration(baseline(r)),
             "ratio": lambda r: f"{secret(r) / baseline(r):.2g}x",
         },
-        "The baseline runs the same covariance step, then opens the matrix to all four servers, which decompose it in the "
-        "clear: what [Liu et al. (2020)](https://arxiv.org/abs/2002.02091) propose, and what the attack below makes use of. "
-        f"For Wine the paper reports about {OTHERS_SECONDS:g} s of their software and less than 5 s of its own.",
+        "The baseline runs the same covariance step, then opens the matrix to all four servers, which decompose it "
+        "in the clear: what [Liu et al. (2020)](https://arxiv.org/abs/2002.02091) propose, and what the attack "
+        f"below makes use of. For Wine the paper reports about {OTHERS_SECONDS:g} s of their software and less than "
+        "5 s of its own.",
     )
 
 
@@ -319,8 +328,8 @@ def projections(records: list[dict[str, Any]]) -> Table:
             ),
             "paper": lambda r: f"{r['paper']['inference']:g} s",
         },
-        "A model of standardised columns also divides every number by a secret deviation, which the paper's does not: the first "
-        "of the two is what the paper does.",
+        "A model of standardised columns also divides every number by a secret deviation, which the paper's does "
+        "not: the first of the two is what the paper does.",
     )
 
 

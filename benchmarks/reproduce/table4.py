@@ -1,4 +1,5 @@
-"""The paper's Table 4: one eigendecomposition by QR shift, Jacobi, Jacobi with EO-reduction, and this project's solvers."""
+"""The paper's Table 4: one eigendecomposition by QR shift, Jacobi, Jacobi with EO-reduction, and this project's
+solvers."""
 
 from __future__ import annotations
 
@@ -92,11 +93,11 @@ def run(options: Options) -> Result:
         "keeps the paper's Rayleigh shift and its reflections of whole columns; the row before "
         "it has Wilkinson's shift and reflections of pairs, which send less.",
         EARLIER_WORK,
-        "All solvers run on this project's engine, four server processes of one machine over loopback. The paper's seconds are "
-        "of four servers with 40 cores each.",
-        f"(projected): a run that would take more than {budget:g} s is measured for a few iterations and extended by the number "
-        "that the plaintext backend needs. Of QR, whose later iterations work on ever smaller matrices, that is too much: the "
-        "projection is an upper bound.",
+        "All solvers run on this project's engine, four server processes of one machine over loopback. The paper's "
+        "seconds are of four servers with 40 cores each.",
+        f"(projected): a run that would take more than {budget:g} s is measured for a few iterations and extended "
+        "by the number that the plaintext backend needs. Of QR, whose later iterations work on ever smaller "
+        "matrices, that is too much: the projection is an upper bound.",
     ]
     return Result("Table 4: eigensolvers on shares", conditions, [table(records)], [plot(records)])
 

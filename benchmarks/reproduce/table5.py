@@ -5,7 +5,8 @@ MOOCCube  owners are groups of 20 concepts, they hold columns; 7 components, gra
 
 1. Rows are split into training and test before anything is fitted; no row is on both sides.
 2. N owners are drawn, and their joint PCA (and its scaling) is fitted on shares of their training rows.
-3. Owners of rows project their rows with the components they received; rows of owners of columns are projected on shares.
+3. Owners of rows project their rows with the components they received; rows of owners of columns are projected on
+   shares.
 4. The classifier is trained on the projected training rows, in the clear, and judged on the projected test rows.
 """
 
@@ -54,14 +55,15 @@ def run(options: Options) -> Result:
     conditions = [
         f"{rows.source} {rows.dropped:,} rows that occur more than once were dropped.",
         f"{taken.source} Every task has {students:,} students at most, drawn at random.",
-        f"Rows are split before anything is fitted, {TEST:.0%} for the test. Scaling, PCA and classifier see training rows "
-        f"only (at most {most:,} per device). Test rows of N-BaIoT are those of all nine devices, whoever joined.",
-        "Features come of joint PCAs on shares (four local servers), one owner of columns excepted, who needs no servers. "
-        "Projected rows of owners of columns are computed on shares too. PPCA ends there: the classifier is trained in "
-        "the clear by who receives the projected rows and their labels.",
-        "Precision, recall and F1 are averages over classes weighted by their rows, macro F1 weighs classes equally; the "
-        "paper says neither which it took nor how it split rows. ± is the standard deviation over draws of owners and "
-        "splits. Classifiers have scikit-learn's defaults.",
+        f"Rows are split before anything is fitted, {TEST:.0%} for the test. Scaling, PCA and classifier see "
+        f"training rows only (at most {most:,} per device). Test rows of N-BaIoT are those of all nine devices, "
+        "whoever joined.",
+        "Features come of joint PCAs on shares (four local servers), one owner of columns excepted, who needs no "
+        "servers. Projected rows of owners of columns are computed on shares too. PPCA ends there: the classifier "
+        "is trained in the clear by who receives the projected rows and their labels.",
+        "Precision, recall and F1 are averages over classes weighted by their rows, macro F1 weighs classes "
+        "equally; the paper says neither which it took nor how it split rows. ± is the standard deviation over "
+        "draws of owners and splits. Classifiers have scikit-learn's defaults.",
         "Rows of one capture of N-BaIoT lie near each other in time, and the sample does not tell their order, so test "
         "rows may resemble training rows of the same capture. Figures for devices outside do not have that weakness.",
     ]
@@ -69,7 +71,8 @@ def run(options: Options) -> Result:
     return Result("Table 5: the benefit of joining", conditions, tables, [plot(devices, groups)])
 
 
-# -- owners of rows --------------------------------------------------------------------------------------------------------
+# -- owners of rows
+# --------------------------------------------------------------------------------------------------------
 
 
 def by_device(servers: LocalServers, rows: Traffic, most: int, options: Options) -> list[dict[str, Any]]:
@@ -113,7 +116,8 @@ def boosted(Z: Floats, label: Ints, seed: int) -> Any:
     return AdaBoostClassifier(random_state=seed).fit(Z, label)
 
 
-# -- owners of columns -----------------------------------------------------------------------------------------------------
+# -- owners of columns
+# -----------------------------------------------------------------------------------------------------
 
 
 def by_group(servers: LocalServers, taken: Enrolments, most: int, options: Options) -> list[dict[str, Any]]:
@@ -170,7 +174,8 @@ def projected(servers: LocalServers, train: Floats, new: Floats, chosen: list[in
 
 
 def rules(task: Task, test: Bits) -> list[dict[str, Any]]:
-    """What needs no PCA: the most frequent answer; and whether a row's sum is at least what separates training rows best."""
+    """Return what needs no PCA: the most frequent answer; and whether a row's sum is at least what separates training
+    rows best."""
     truth, known = task.label[test], task.known(test)
     frequent = np.full(len(truth), int(task.label[~test].mean() >= 0.5))
     sums = task.X.sum(axis=1)
@@ -183,11 +188,13 @@ def rules(task: Task, test: Bits) -> list[dict[str, Any]]:
     ]
 
 
-# -- how it is judged and shown --------------------------------------------------------------------------------------------
+# -- how it is judged and shown
+# --------------------------------------------------------------------------------------------
 
 
 def judged(truth: Ints, found: Ints, likely: Floats | None = None) -> dict[str, Any]:
-    """Precision, recall and F1 as weighted averages over classes, macro F1, and AUC if answers come with a likelihood."""
+    """Precision, recall and F1 as weighted averages over classes, macro F1, and AUC if answers come with a
+    likelihood."""
     from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
 
     weighted = precision_recall_fscore_support(truth, found, average="weighted", zero_division=0)[:3]
@@ -229,9 +236,9 @@ def device_table(records: list[dict[str, Any]]) -> Table:
         list(heads),
         [[show(count) for show in heads.values()] for count in counts],
         records,
-        f"From one owner to {counts[-1]}, F1 goes {_way(records, 'f1')}. The last column trains the classifier on rows of "
-        f"all nine devices, in features of a PCA that only the drawn owners joined: it goes {_way(records, 'only_pca')}. "
-        "So much is due to the PCA, the rest to labelled rows of more devices.",
+        f"From one owner to {counts[-1]}, F1 goes {_way(records, 'f1')}. The last column trains the classifier on "
+        "rows of all nine devices, in features of a PCA that only the drawn owners joined: it goes "
+        f"{_way(records, 'only_pca')}. So much is due to the PCA, the rest to labelled rows of more devices.",
     )
 
 
@@ -268,10 +275,10 @@ def single_table(records: list[dict[str, Any]], rows: Traffic) -> Table:
             },
             "F1, only the PCA is its own": cell("only_pca", "{:.2f}"),
         },
-        "The paper says that without Ennio and Samsung the PCA misses what mirai needs. In N-BaIoT these two are the only "
-        "devices without mirai: a classifier of their rows cannot know it. With a PCA of one of the two alone, and all "
-        f"devices' rows to train the classifier, F1 is {theirs:.2f} on average, beside {others:.2f} with a PCA of one of "
-        "the others."
+        "The paper says that without Ennio and Samsung the PCA misses what mirai needs. In N-BaIoT these two are "
+        "the only devices without mirai: a classifier of their rows cannot know it. With a PCA of one of the two "
+        f"alone, and all devices' rows to train the classifier, F1 is {theirs:.2f} on average, beside {others:.2f} "
+        "with a PCA of one of the others."
         if rows.real
         else "",
     )
@@ -294,14 +301,15 @@ def group_table(records: list[dict[str, Any]]) -> Table:
         heads,
         rows,
         records,
-        f"In the paper's task the answer is made of the same enrolments as the row. Split at random, {known:.0%} of test "
-        "rows also occur in the training set; and the last rule answers without any PCA. More columns tell more of the "
-        "answer's own definition, so F1 can grow with the owners, whatever joining is worth: "
-        f"{_way(_of(records, 'apart'), 'f1')} with no row of 200 on both sides. Where the course asked about is not in the "
-        f"row, F1 goes {_way(_of(records, 'course'), 'f1')} and AUC {_way(_of(records, 'course'), 'auc')}, beside F1 "
-        f"{usual:.2f} of the more frequent answer. The paper gives neither the share of its classes nor this rule; always "
-        "answering yes has a weighted recall of p and F1 of 2 p^2 / (1 + p) where p say yes: .81 and .73 for p = .81, the "
-        "paper's recall and F1 for one owner (its precision, .74, is above the .66 of this answer).",
+        f"In the paper's task the answer is made of the same enrolments as the row. Split at random, {known:.0%} of "
+        "test rows also occur in the training set; and the last rule answers without any PCA. More columns tell "
+        "more of the answer's own definition, so F1 can grow with the owners, whatever joining is worth: "
+        f"{_way(_of(records, 'apart'), 'f1')} with no row of 200 on both sides. Where the course asked about is not "
+        f"in the row, F1 goes {_way(_of(records, 'course'), 'f1')} and AUC {_way(_of(records, 'course'), 'auc')}, "
+        f"beside F1 {usual:.2f} of the more frequent answer. The paper gives neither the share of its classes nor "
+        "this rule; always answering yes has a weighted recall of p and F1 of 2 p^2 / (1 + p) where p say yes: .81 "
+        "and .73 for p = .81, the paper's recall and F1 for one owner (its precision, .74, is above the .66 of "
+        "this answer).",
     )
 
 

@@ -1,7 +1,8 @@
 """Traffic of nine devices (N-BaIoT), with what attacked them; made up in the same shape where the files are absent.
 
-Rows that occur several times are kept once, so that no row can be in a training and in a test set. The features are statistics of
-packets over windows of up to a minute; rows of one capture may overlap in time, and the files do not tell their order.
+Rows that occur several times are kept once, so that no row can be in a training and in a test set. The features are
+statistics of packets over windows of up to a minute; rows of one capture may overlap in time, and the files do not tell
+their order.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Traffic:
 
     @property
     def real(self) -> bool:
-        """Whether rows are real or made up."""
+        """Return whether rows are real or made up."""
         return self.source.startswith("Real")
 
     def of(self, devices: list[int]) -> Bits:
@@ -93,8 +94,9 @@ def _real(data: Folder) -> Traffic:
         attack.append(np.where(family == "benign", "benign", np.char.add(np.char.add(family, " "), kind)))
         device.append(np.full(len(family), number))
     return _once(
-        "Real rows: the sample of N-BaIoT, nine devices, 115 columns; 41 % of its rows are benign, 8 % of the whole data set. "
-        "Labels were recovered by replaying a published split; by device, those of gafgyt rows rest on that alone.",
+        "Real rows: the sample of N-BaIoT, nine devices, 115 columns; 41 % of its rows are benign, 8 % of the whole "
+        "data set. Labels were recovered by replaying a published split; by device, those of gafgyt rows rest on "
+        "that alone.",
         names,
         (np.vstack(parts), np.concatenate(device), np.concatenate(label), np.concatenate(attack)),
     )

@@ -1,4 +1,5 @@
-"""Whole jobs over slow networks, measured through delaying and rate-limiting proxies, beside what rounds and bytes predict."""
+"""Whole jobs over slow networks, measured through delaying and rate-limiting proxies, beside what rounds and bytes
+predict."""
 
 from __future__ import annotations
 
@@ -93,10 +94,14 @@ def run(options: Options) -> Result:
     )
     conditions = [
         *sources,
-        f"{described}; in each direction of each of the six links between servers, by proxies in user space. All on one machine.",
-        f"{PROXIES[0].upper()}{PROXIES[1:]}: they neither delay nor limit; what they cost a machine that also runs the servers.",
-        f"Predicted: the time with {PROXIES} in the same run, one delay a round, and the bytes of the busiest link at its rate.",
-        f"Standardised columns, tolerance {PCA().tol:g}; from the first share to the result, owners' own passes left out.",
+        f"{described}; in each direction of each of the six links between servers, by proxies in user space. All on "
+        f"one machine.",
+        f"{PROXIES[0].upper()}{PROXIES[1:]}: they neither delay nor limit; what they cost a machine that also runs "
+        f"the servers.",
+        f"Predicted: the time with {PROXIES} in the same run, one delay a round, and the bytes of the busiest link at "
+        f"its rate.",
+        f"Standardised columns, tolerance {PCA().tol:g}; from the first share to the result, owners' own passes left "
+        f"out.",
         "EVR error: the largest difference of an explained-variance ratio to that of the correlation in float64.",
         *without,
     ]
@@ -165,8 +170,8 @@ def peer_table(options: Options, networks: dict[str, tuple[float, float]]) -> Ta
             "rounds": rounds_of,
             "sent per party": lambda r: size(r["bytes"]),
         },
-        "Conditions of the peers: see above, at the table without slow links. (projected): a run that would take more than "
-        f"{budget:g} s is extended from short ones.",
+        "Conditions of the peers: see above, at the table without slow links. (projected): a run that would take "
+        f"more than {budget:g} s is extended from short ones.",
     )
 
 

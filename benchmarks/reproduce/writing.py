@@ -19,7 +19,7 @@ from .style import save
 
 
 def content(name: str, result: Result, options: Options, machine: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What the JSON of a part holds: enough to write its section of the page."""
+    """Return what the JSON of a part holds: enough to write its section of the page."""
     return {
         "part": name,
         "title": result.title,
@@ -34,7 +34,7 @@ def content(name: str, result: Result, options: Options, machine: dict[str, Any]
 
 
 def command(name: str, options: Options) -> str:
-    """How to run the part again; folders are the reader's own."""
+    """Return how to run the part again; folders are the reader's own."""
     words = ["ppca bench reproduce", name]
     words += ["--data DATA"] if options.data is not None and name not in WITHOUT_DATA else []
     words += [f"--{options.scale}"] if options.scale != "full" else []
@@ -57,7 +57,8 @@ def section(data: dict[str, Any], figures: str) -> str:
     ]
     if was_busy(machine) and data["part"] not in NOT_TIMED:
         lines += [
-            "- The machine was busy with other things: times are larger than on a quiet one, most where there are many rounds."
+            "- The machine was busy with other things: times are larger than on a quiet one, most where there are "
+            "many rounds."
         ]
     if data["scale"] != "full":
         lines += [f"- A {data['scale']} run: sizes are smaller than those of a full one."]

@@ -1,7 +1,7 @@
 """PPCA: joint principal component analysis over data that may not be shown.
 
-Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; below it, `Job`
-runs any program on `SecretArray`s on four servers.
+Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; below it,
+`Job` runs any program on `SecretArray`s on four servers.
 """
 
 from importlib import import_module

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.reproduce import collecting
 from benchmarks.reproduce.parts import PARTS
 from benchmarks.reproduce.result import Table, behind
-from benchmarks.reproduce.style import MOST_BYTES
+from benchmarks.reproduce.style import MAX_BYTES
 from ppca.cli.main import app
 
 
@@ -33,7 +33,7 @@ def test_part_at_a_tiny_size(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert section.startswith(f"## {data['title']}\n")
     for plot in data["plots"]:
         assert f"({plot['file']})" in section
-        assert 1000 < (tmp_path / plot["file"]).stat().st_size <= MOST_BYTES
+        assert 1000 < (tmp_path / plot["file"]).stat().st_size <= MAX_BYTES
 
 
 def test_unknown_part() -> None:

@@ -41,7 +41,7 @@ def test_resampled_rows_are_real_ones_and_noise(tmp_path: Path) -> None:
 
 
 def test_many_rows_go_to_files_with_the_same_correlation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_sets, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(paper_sets, "MAX_IN_MEMORY", 100)
     found = paper_sets.tables_of(small(5000), None, 10_000, tmp_path)
     assert all(isinstance(table, Path) for table in found.owners)
     X = np.vstack([np.load(table) for table in found.owners]).astype(np.float64)

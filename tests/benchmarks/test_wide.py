@@ -21,4 +21,4 @@ def test_small(tmp_path: Path) -> None:
         ("columns", True),
         ("rows", True),
     ]
-    assert all("components" in job["stages"] and 0 < job["peak_memory"] < wide.MOST_MEMORY for job in jobs)
+    assert all("components" in job["stages"] and 0 < job["peak_memory"] < wide.MAX_MEMORY for job in jobs)

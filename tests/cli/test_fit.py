@@ -197,7 +197,7 @@ BAD: list[tuple[str, list[str], str]] = [
     ("absent", [], "there is no such file"),
     ("good", ["-k", "5"], "-k 5: must be at most 4, the number of columns"),
     ("good", ["-k", "0"], "-k 0: must be a whole number, at least 1"),
-    ("good", ["-k", "1.5"], "must lie strictly between 0 and 1"),
+    ("good", ["-k", "1.5"], "strictly between 0 and 1"),
     ("good", ["-k", "many"], "give a whole number, a fraction of the variance between 0 and 1, or 'all'"),
     ("good", ["--solver", "magic"], "choose from auto, topk, allpairs"),
     ("good", ["--tol", "1"], "--tol 1.0: must lie between"),
@@ -316,7 +316,7 @@ def test_workers_of_a_cluster_read_the_files(owners: list[Path], fitted: tuple[P
 def test_clusters_and_addresses_that_are_refused(owners: list[Path], tmp_path: Path) -> None:
     for options, message in (
         (["--dask", "nowhere"], "write tls://host:port"),
-        (["--dask", "tcp://192.0.2.1:8786"], "travel in the clear"),
+        (["--dask", "tcp://192.0.2.1:8786"], "not be encrypted or authenticated"),
         (["--dask-ca", "ca.pem"], "are for a cluster: name it with --dask"),
         (["--dask", "tls://127.0.0.1:9", "--dask-ca", "ca.pem"], "all three or none"),
     ):

@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kept(result: Path, state: Path) -> list[Path]:
     """The files of a result's model on the four servers."""
     name = json.loads((result / "shared.json").read_text())["name"]
-    return [state / "ppca" / f"seat-{seat}" / "local" / f"{name}.npz" for seat in range(4)]
+    return [state / "ppca" / f"server-{seat}" / "local" / f"{name}.npz" for seat in range(4)]
 
 
 def signed_alike(found: Any, wanted: Any) -> None:
@@ -164,22 +164,22 @@ def test_a_kept_result_can_be_replaced_and_forgotten(folder: Path, tmp_path: Pat
     command = ["fit", folder / "a.csv", "-k", 2, "-o", tmp_path / "result", "--servers-state", state]
     done = ppca(*command, "--keep")
     assert done.exit_code == 0, done.output
-    first = sorted(state.glob("seat-*/local/*"))
+    first = sorted(state.glob("server-*/local/*"))
     assert len(first) == 4
     first[0].with_suffix(".part").touch()  # as a killed server may leave it
     assert ppca(*command, "--keep", "--force").exit_code == 0
-    second = sorted(state.glob("seat-*/local/*"))
+    second = sorted(state.glob("server-*/local/*"))
     assert len(second) == 4
     assert not {*first} & {*second}
     done = ppca("forget", tmp_path / "result", "--servers-state", state)
     assert done.exit_code == 0, done.output
     assert "erased: the shares of 4 servers" in done.stdout
-    assert list(state.glob("seat-*/local/*")) == []
+    assert list(state.glob("server-*/local/*")) == []
     assert sorted(path.name for path in (tmp_path / "result").iterdir()) == sorted(FILES)
     refused("names no kept model", "forget", tmp_path / "result", "--servers-state", state, place=tmp_path)
     assert ppca(*command, "--keep", "--force").exit_code == 0
     assert ppca(*command, "--force").exit_code == 0
-    assert list(state.glob("seat-*/local/*")) == []
+    assert list(state.glob("server-*/local/*")) == []
 
 
 def test_the_advice_after_a_model_was_forgotten(folder: Path, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_fit_that_fails_leaves_no_shares(folder: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(SharedFacts, "save", full)
     done = ppca("fit", folder / "a.csv", "-k", 2, "--keep", "-o", tmp_path / "result", "--servers-state", state)
     assert done.exit_code == 1
-    assert list(state.glob("seat-*/local/*")) == []
+    assert list(state.glob("server-*/local/*")) == []
     assert not (tmp_path / "result").exists()
 
 
@@ -225,7 +225,7 @@ def test_shares_stay_when_only_the_printing_fails(
     command = ["fit", folder / "a.csv", "-k", 2, "--keep", "-o", tmp_path / "result", "--servers-state", state]
     assert ppca(*command).exit_code == 0  # who reads the output has left, which is no error
     assert (tmp_path / "result" / "shared.json").exists()
-    assert len(list(state.glob("seat-*/local/*.npz"))) == 4
+    assert len(list(state.glob("server-*/local/*.npz"))) == 4
 
 
 def test_only_what_was_allowed(folder: Path, tmp_path: Path) -> None:
@@ -247,10 +247,10 @@ def test_bad_allowances(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     for options, cause in (
         (["--allow", "scores"], "add --keep"),
-        (["--keep", "--allow", "everything"], "'everything' is no operation of a kept model"),
+        (["--keep", "--allow", "everything"], "'everything' is not an operation of a kept model"),
         (["--keep", "--allow", "partial_fit"], "there is no command for partial fits"),
         (["--keep", "--allow", "transform:x"], "operation:N"),
-        (["--keep", "--allow", "transform:1"], "'owner-1' is no receiver"),
+        (["--keep", "--allow", "transform:1"], "'owner-1' is not a receiver"),
         (["--keep", "--allow", "transform:1,flags"], "with every operation, or with none"),
     ):
         refused(cause, *command, *options, place=tmp_path)

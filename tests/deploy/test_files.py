@@ -75,7 +75,7 @@ def test_a_credential_of_systemd_is_taken(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_examples_are_files_that_the_commands_take() -> None:
     folder = DEPLOY / "example"
     membership = Membership.load(folder)
-    assert sorted(membership.seats) == [0, 1, 2, 3]
+    assert sorted(membership.servers) == [0, 1, 2, 3]
     assert membership.faults() == [
         "revision 1 is not signed by alpha and beta and gamma and delta: each operator runs ppca federation sign"
     ]

@@ -16,7 +16,7 @@ from benchmarks.jobs import fit_job
 from benchmarks.proxy import Proxy
 from harness.envelopes import envelopes_of
 from ppca.federation.errors import FederationError
-from ppca.federation.objects import PIECE_BYTES
+from ppca.federation.objects import CHUNK_BYTES
 from ppca.member.contributing import contribute
 
 OWNERS = ("north", "south", "west")
@@ -85,7 +85,7 @@ def test_an_upload_that_is_cut_at_random_bytes(tmp_path: Path) -> None:
                 table.unlink(missing_ok=True)  # the rest goes out without the data
         scissors.over.set()
         scissors.join()
-        envelopes = [digest for pieces in envelopes_of(north, job, "north") for digest in pieces]
+        envelopes = [digest for chunks in envelopes_of(north, job, "north") for digest in chunks]
         while len({who for who, owner in analyst.objects(job).receipts() if owner == "north"}) < 4:
             assert time.monotonic() < deadline + 2 * PATIENCE
             time.sleep(0.2)
@@ -94,5 +94,5 @@ def test_an_upload_that_is_cut_at_random_bytes(tmp_path: Path) -> None:
     assert scissors.cuts == CUTS
     assert len(envelopes) > 4  # some servers get several pieces
     # What was whole is not sent again: a cut costs one piece at most, and pieces that went to another server go once more.
-    assert sent > 3 * PIECE_BYTES
-    assert passed < 2 * sent + CUTS * PIECE_BYTES
+    assert sent > 3 * CHUNK_BYTES
+    assert passed < 2 * sent + CUTS * CHUNK_BYTES

@@ -116,8 +116,8 @@ class Secrets:
         self.envelopes = {
             digest
             for owner in OWNERS
-            for pieces in envelopes_of(field.member("analyst"), job, owner)
-            for digest in pieces
+            for chunks in envelopes_of(field.member("analyst"), job, owner)
+            for digest in chunks
         }
         assert len(self.envelopes) >= 4 * len(OWNERS)
 
@@ -186,8 +186,8 @@ def test_what_a_disk_loses_comes_back_from_the_mates(field: Field) -> None:
     assert hurt >= 2
     contribute(field.member("west"), job, field.folder / "west.csv")
     finished(field, job)
-    restored = [field.folder / OPERATORS[1] / "store" / "restored" / job.id / "north" / "pieces"]
-    restored += [field.folder / OPERATORS[2] / "store" / "restored" / job.id / "south" / "pieces"]
+    restored = [field.folder / OPERATORS[1] / "store" / "restored" / job.id / "north" / "chunks"]
+    restored += [field.folder / OPERATORS[2] / "store" / "restored" / job.id / "south" / "chunks"]
     assert all(path.exists() for path in restored)
 
 

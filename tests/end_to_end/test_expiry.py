@@ -55,7 +55,7 @@ def test_a_job_that_expires_is_erased_by_all_seats(tmp_path: Path) -> None:
         gives(field, "north", job)
         keys = [field.folder / seat / "store" / "keys" / f"job-{job.id}.key" for seat in OPERATORS]
         analyst = field.member("analyst")
-        envelopes = {digest for pieces in envelopes_of(analyst, job, "north") for digest in pieces}
+        envelopes = {digest for chunks in envelopes_of(analyst, job, "north") for digest in chunks}
         assert envelopes
         assert all(key.exists() for key in keys)
         await_that(lambda: analyst.job_state(job).stage == "erased")

@@ -24,7 +24,7 @@ from benchmarks.field import Field
 from benchmarks.jobs import fit_job
 from ppca.estimator.federated import fitted_of
 from ppca.federation.identity import Identity
-from ppca.federation.objects import MOST_BYTES, Object, sha256
+from ppca.federation.objects import MAX_BYTES, Object, sha256
 from ppca.federation.proposal import ProposedJob
 from ppca.member import MemberClient
 from ppca.member.connections import ServerClient
@@ -186,7 +186,7 @@ def test_approvals_that_were_altered_or_replayed(seats: Besieged) -> None:
     """For another job, by somebody else, or under another name: an approval is one word of one owner about one file."""
     other = seats.draft("besieged", components=1)
     seats.field.member("analyst").submit(other)
-    data = seats.field.member("north").seats.get(seats.approval).data
+    data = seats.field.member("north").servers.get(seats.approval).data
     altered = data.replace(seats.job.id.encode(), other.id.encode())
     assert altered != data
     assert seats.put("north", altered)[0] == 409
@@ -213,7 +213,7 @@ def test_a_job_that_was_altered_after_its_approval(seats: Besieged) -> None:
 
 NORTH = {
     "a body that is too long": b"PUT /v1/objects/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-    % (b"0" * 64, MOST_BYTES + 1),
+    % (b"0" * 64, MAX_BYTES + 1),
     "a body without an end": b"PUT /v1/objects/%s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFF\r\n"
     % (b"0" * 64),
     "a head without an end": b"GET /v1/hello HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (1 << 22),

@@ -343,7 +343,7 @@ def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> N
     membership = field.write_membership(2, former=[(OPERATORS[2], old)])
     deadline = time.monotonic() + PATIENCE
     while any(
-        MemberClient(membership, field.identities["west"]).seats.hello(seat)["revision"] < 2 for seat in (0, 1, 3)
+        MemberClient(membership, field.identities["west"]).servers.hello(seat)["revision"] < 2 for seat in (0, 1, 3)
     ):
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -34,14 +34,14 @@ def tables(way: str = "psi") -> list[pa.Table]:
 
 
 def job(way: str, **options: Any) -> tuple[LockstepServers, PCA]:
-    seats = LockstepServers(record=True)
+    lockstep_servers = LockstepServers(record=True)
     partition = Columns("id", way, N if way == "namespace" else None)
-    return seats, PCA(K, partition=partition, servers=seats, **options).fit(tables(way))
+    return lockstep_servers, PCA(K, partition=partition, servers=lockstep_servers, **options).fit(tables(way))
 
 
-def everything(seats: LockstepServers, seat: int) -> bytes:
+def everything(lockstep_servers: LockstepServers, seat: int) -> bytes:
     """All that a server received: packets, messages, and public parameters, arrays and texts."""
-    return b"".join(seats.views[seat]) + b"".join(_bytes(public) for public in seats.public)
+    return b"".join(lockstep_servers.views[seat]) + b"".join(_bytes(public) for public in lockstep_servers.public)
 
 
 def _bytes(value: Any) -> bytes:
@@ -54,15 +54,15 @@ def _bytes(value: Any) -> bytes:
 
 @pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
 def test_no_server_sees_an_id_or_a_value(way: str) -> None:
-    seats, pca = job(way)
+    lockstep_servers, pca = job(way)
     scaled = np.rint((X - X.mean(axis=0)) * 2.0**24 * np.ldexp(1.0, -pca.scale_exponents_)).astype(np.int64)
     words = np.unique(np.concatenate([X.ravel().view(np.uint64), scaled.ravel().view(np.uint64)]))
     words = words[(words != 0) & (words > 2**16)]
     for seat in range(4):
-        view = everything(seats, seat)
+        view = everything(lockstep_servers, seat)
         assert not any(person.encode() in view for person in PEOPLE)
         assert b"person" not in view
-        shares = b"".join(seats.views[seat])
+        shares = b"".join(lockstep_servers.views[seat])
         for offset in range(8):
             usable = (len(shares) - offset) // 8
             assert not np.isin(np.frombuffer(shares, np.uint64, usable, offset), words).any()
@@ -70,11 +70,11 @@ def test_no_server_sees_an_id_or_a_value(way: str) -> None:
 
 def test_what_a_server_receives_looks_random() -> None:
     """Packets, messages and tags: chi-square of the bytes, both tails, false alarm 1e-6 for four servers."""
-    seats, _ = job("psi")
-    tags = b"".join(_bytes(public["tags"]) for public in seats.public if public.get("tags") is not None)
+    lockstep_servers, _ = job("psi")
+    tags = b"".join(_bytes(public["tags"]) for public in lockstep_servers.public if public.get("tags") is not None)
     assert len(tags) == 3 * N * 16
     for seat in range(4):
-        view = np.frombuffer(b"".join(seats.views[seat]) + tags, np.uint8)
+        view = np.frombuffer(b"".join(lockstep_servers.views[seat]) + tags, np.uint8)
         expected = view.size / 256
         statistic = float(((np.bincount(view, minlength=256) - expected) ** 2 / expected).sum())
         assert chi2.ppf(1e-6 / 8, 255) < statistic < chi2.isf(1e-6 / 8, 255)
@@ -83,8 +83,8 @@ def test_what_a_server_receives_looks_random() -> None:
 def test_tags_of_two_jobs_cannot_be_joined() -> None:
     sent = []
     for _ in range(2):
-        seats, _ = job("psi")
-        sent.append({tag.tobytes() for public in seats.public if "tags" in public for tag in public["tags"]})
+        lockstep_servers, _ = job("psi")
+        sent.append({tag.tobytes() for public in lockstep_servers.public if "tags" in public for tag in public["tags"]})
     assert len(sent[0]) == len(sent[1]) == N
     assert not sent[0] & sent[1]
 
@@ -101,7 +101,7 @@ def documented(title: str) -> list[list[str]]:
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 @pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
 def test_openings_are_the_documented_ones(way: str, standardize: bool) -> None:
-    seats, pca = job(way, standardize=standardize, fixed_iterations=12)
+    lockstep_servers, pca = job(way, standardize=standardize, fixed_iterations=12)
     cases = {
         "every fit",
         "every fit, d > 1",
@@ -119,5 +119,5 @@ def test_openings_are_the_documented_ones(way: str, standardize: bool) -> None:
                 wanted[what, size, to or {"servers": "servers", "receiver": "client"}[rest[0]]] += 1
     found = Counter((line["what"], tuple(line["shape"]), line["to"]) for line in pca.openings_)
     assert found == wanted
-    for audits in seats.audits:
+    for audits in lockstep_servers.audits:
         assert all(audit == audits[0] for audit in audits)

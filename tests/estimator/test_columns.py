@@ -152,10 +152,10 @@ def test_a_refused_job_leaves_servers_and_models(servers: LocalServers) -> None:
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 @pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
-def test_three_ways(seats: LockstepServers, way: str, standardize: bool) -> None:
+def test_three_ways(lockstep_servers: LockstepServers, way: str, standardize: bool) -> None:
     X = sample(60, 6)
     partition = Columns("id", way, 60 if way == "namespace" else None)
-    pca = PCA(6, standardize=standardize, partition=partition, servers=seats)
+    pca = PCA(6, standardize=standardize, partition=partition, servers=lockstep_servers)
     check(pca.fit(split(X, [1, 4])), X)
 
 
@@ -176,13 +176,13 @@ def test_random_overlaps(seed: int, owners: int, standardize: bool) -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_namespace_fills_missing_rows_with_zeros(seats: LockstepServers, standardize: bool) -> None:
+def test_namespace_fills_missing_rows_with_zeros(lockstep_servers: LockstepServers, standardize: bool) -> None:
     X = sample(40, 5)
     rows = [np.arange(40), np.arange(5, 40), np.arange(0, 40, 2)]
     filled = np.zeros((50, 5))
     for (start, stop), at in zip([(0, 2), (2, 4), (4, 5)], rows, strict=True):
         filled[at, start:stop] = X[at, start:stop]
-    pca = PCA(3, standardize=standardize, partition=Columns("id", "namespace", 50), servers=seats).fit(
+    pca = PCA(3, standardize=standardize, partition=Columns("id", "namespace", 50), servers=lockstep_servers).fit(
         split(X, [2, 4], rows)
     )
     check(pca, filled)
@@ -202,21 +202,21 @@ def test_pieces_change_nothing(way: str) -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_columns_far_from_zero_and_of_all_sizes(seats: LockstepServers, standardize: bool) -> None:
+def test_columns_far_from_zero_and_of_all_sizes(lockstep_servers: LockstepServers, standardize: bool) -> None:
     """Offsets keep the digits of columns whose mean is a million times their spread; standardised, sizes do not matter."""
     X = sample(80, 5)
     X = X / X.std(axis=0) * (np.array([1e-6, 1, 1e3, 1e6, 1e-3]) if standardize else np.array([1, 1, 2, 3, 0.5]))
     X[:, 1] += 1e6
     X[:, 3] -= 1e9 if standardize else 1e4
-    check(PCA(5, standardize=standardize, partition=PSI, servers=seats).fit(split(X, [2, 3])), X)
+    check(PCA(5, standardize=standardize, partition=PSI, servers=lockstep_servers).fit(split(X, [2, 3])), X)
 
 
-def test_constant_columns(seats: LockstepServers) -> None:
+def test_constant_columns(lockstep_servers: LockstepServers) -> None:
     """Constant everywhere, or only in the rows that all owners have."""
     X = sample(60, 5)
     X[:, 1] = 1234.5
     X[:50, 3] = -7
-    pca = PCA(3, standardize=True, partition=PSI, servers=seats)
+    pca = PCA(3, standardize=True, partition=PSI, servers=lockstep_servers)
     pca.fit(split(X, [2, 4], [np.arange(60), np.arange(60), np.arange(50)]))
     truth = PlainPCA(3).fit(StandardScaler().fit_transform(X[:50]))
     assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
@@ -225,11 +225,11 @@ def test_constant_columns(seats: LockstepServers) -> None:
     assert np.abs(pca.components_[:, [1, 3]]).max() < 1e-9
 
 
-def test_a_constant_column_of_any_size_costs_nothing(seats: LockstepServers) -> None:
+def test_a_constant_column_of_any_size_costs_nothing(lockstep_servers: LockstepServers) -> None:
     """Its scale is that of nothing, its mean a number of its own."""
     X = sample(60, 4)
     X[:, 3] = 1e30
-    pca = PCA(3, partition=PSI, servers=seats).fit(split(X, [2]))
+    pca = PCA(3, partition=PSI, servers=lockstep_servers).fit(split(X, [2]))
     truth = PlainPCA(3).fit(X[:, :3])
     assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
     assert pca.mean_[3] == 1e30
@@ -237,9 +237,9 @@ def test_a_constant_column_of_any_size_costs_nothing(seats: LockstepServers) -> 
 
 
 def test_servers_forget_the_rows() -> None:
-    seats, before = LockstepServers(), Spool.in_memory
-    PCA(2, partition=PSI, servers=seats).fit(split(sample(40, 4), [2]))
-    assert seats.tables == [{}] * 4
+    lockstep_servers, before = LockstepServers(), Spool.in_memory
+    PCA(2, partition=PSI, servers=lockstep_servers).fit(split(sample(40, 4), [2]))
+    assert lockstep_servers.tables == [{}] * 4
     assert Spool.in_memory == before
 
 
@@ -320,11 +320,11 @@ NOT_ALIGNED = {
 def test_servers_refuse_rows_that_are_not_aligned(case: str) -> None:
     """They compare keyed digests of ids, as in a federation. Nothing is opened, and the rows are forgotten."""
     other, message = NOT_ALIGNED[case]
-    seats = LockstepServers()
+    lockstep_servers = LockstepServers()
     with pytest.raises(IdError, match=message):
-        PCA(partition=Columns("id", "aligned"), servers=seats).fit([GOOD, other])
-    assert seats.tables == [{}] * 4
-    assert not any(audit for run in seats.audits for audit in run)
+        PCA(partition=Columns("id", "aligned"), servers=lockstep_servers).fit([GOOD, other])
+    assert lockstep_servers.tables == [{}] * 4
+    assert not any(audit for run in lockstep_servers.audits for audit in run)
 
 
 def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
@@ -371,8 +371,8 @@ def near_to(values: pd.Series, middle: int) -> NDArray[Any]:
     return np.array([int(value) + middle for value in values], np.uint64 if middle > 2**62 + 1 else np.int64)
 
 
-def test_a_table_whose_first_upload_fails_is_forgotten(seats: LockstepServers) -> None:
+def test_a_table_whose_first_upload_fails_is_forgotten(lockstep_servers: LockstepServers) -> None:
     job = PCA(2, partition=PSI)._checked().job(column_data("columns", [1, 1], PSI), 2)
     with pytest.raises(ValueError, match="unpack"):
-        Job(seats).run_job(job, [Chunk(0, [share(np.zeros(3))], rows=True)])
-    assert seats.tables == [{}] * 4
+        Job(lockstep_servers).run_job(job, [Chunk(0, [share(np.zeros(3))], rows=True)])
+    assert lockstep_servers.tables == [{}] * 4

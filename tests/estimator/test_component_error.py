@@ -34,14 +34,14 @@ def check(pca: PCA, X: Floats) -> Floats:
     return true
 
 
-def test_components_of_small_variance_are_marked(seats: LockstepServers) -> None:
+def test_components_of_small_variance_are_marked(lockstep_servers: LockstepServers) -> None:
     """At a tolerance of 1e-7 components of longley are off by 5e-4: they are not called resolved. The default is 1e-9."""
     X = table("longley")
-    pca = PCA(servers=seats, tol=1e-7).fit(np.array_split(X, 2))
+    pca = PCA(servers=lockstep_servers, tol=1e-7).fit(np.array_split(X, 2))
     true = check(pca, X)[:5]  # the variances of the other two are 1e-10 of the total
     assert 1e-6 < true.max() < 1e-2
     assert not pca.resolved_[:5].all()
-    default = PCA(servers=seats).fit(np.array_split(X, 2))
+    default = PCA(servers=lockstep_servers).fit(np.array_split(X, 2))
     check(default, X)
     assert np.all(default.component_error_[1:4] < pca.component_error_[1:4] / 50)
 
@@ -49,20 +49,22 @@ def test_components_of_small_variance_are_marked(seats: LockstepServers) -> None
 @pytest.mark.parametrize("standardize", [False, True], ids=["covariance", "correlation"])
 @pytest.mark.parametrize("name", ["ccard", "wine"])
 @pytest.mark.parametrize("count", [None, 2, 0.999])
-def test_textbook_tables(seats: LockstepServers, name: str, standardize: bool, count: int | float | None) -> None:
+def test_textbook_tables(
+    lockstep_servers: LockstepServers, name: str, standardize: bool, count: int | float | None
+) -> None:
     X = table(name)
-    check(PCA(count, standardize=standardize, servers=seats).fit(np.array_split(X, 2)), X)
+    check(PCA(count, standardize=standardize, servers=lockstep_servers).fit(np.array_split(X, 2)), X)
 
 
 @pytest.mark.release
 @pytest.mark.parametrize("standardize", [False, True], ids=["covariance", "correlation"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_textbook_table(seats: LockstepServers, name: str, standardize: bool) -> None:
+def test_every_textbook_table(lockstep_servers: LockstepServers, name: str, standardize: bool) -> None:
     """The bounds cover every error, and are those that the documentation shows."""
     X = table(name)
-    some = PCA(min(3, X.shape[1] - 1), standardize=standardize, servers=seats).fit(np.array_split(X, 2))
+    some = PCA(min(3, X.shape[1] - 1), standardize=standardize, servers=lockstep_servers).fit(np.array_split(X, 2))
     check(some, X)
-    pca = PCA(standardize=standardize, servers=seats).fit(np.array_split(X, 2))
+    pca = PCA(standardize=standardize, servers=lockstep_servers).fit(np.array_split(X, 2))
     check(pca, X)
     found = textbook.row_of(name, pca, X)
     shown = next(row for row in SHOWN if (row.table, row.standardised) == (name, standardize))
@@ -82,10 +84,10 @@ def with_spectrum(deviations: Floats, rows: int, seed: int) -> Floats:
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-9, 0.0])
 @pytest.mark.parametrize("count", [None, 2, 3])
-def test_close_variances(seats: LockstepServers, gap: float, count: int | None) -> None:
+def test_close_variances(lockstep_servers: LockstepServers, gap: float, count: int | None) -> None:
     """Components two and three lie so close: if they are equal, the plane that they span is determined, and that is said."""
     X = with_spectrum(np.sqrt([1.0, 0.5 * (1 + gap), 0.5, 0.2, 0.1]), 60, seed=3)
-    pca = PCA(count, servers=seats).fit(np.array_split(X, 3))
+    pca = PCA(count, servers=lockstep_servers).fit(np.array_split(X, 3))
     check(pca, X)
     assert pca.component_error_[0] < 1e-6
     close = gap < 1e-6
@@ -101,10 +103,10 @@ def test_close_variances(seats: LockstepServers, gap: float, count: int | None) 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["covariance", "correlation"])
 @pytest.mark.parametrize("kind", ["columns", "psi", "wide rows", "wide columns", "missing", "far owner"])
-def test_every_way_of_data_into_the_covariance(seats: LockstepServers, kind: str, standardize: bool) -> None:
+def test_every_way_of_data_into_the_covariance(lockstep_servers: LockstepServers, kind: str, standardize: bool) -> None:
     rng = np.random.default_rng(5)
     X = with_spectrum(10.0 ** -np.linspace(0, 2.5, 6), 40, seed=4)
-    options: dict[str, Any] = {"standardize": standardize, "servers": seats}
+    options: dict[str, Any] = {"standardize": standardize, "servers": lockstep_servers}
     if kind in ("columns", "wide columns"):
         X = with_spectrum(10.0 ** -np.linspace(0, 1.5, 14), 40, seed=4)[:12] if kind == "wide columns" else X
         pca = PCA(3, partition=Columns(alignment="aligned"), **options).fit([X[:, :3], X[:, 3:]])
@@ -130,7 +132,7 @@ def test_every_way_of_data_into_the_covariance(seats: LockstepServers, kind: str
     check(pca, X)
 
 
-def test_a_failed_verification_determines_nothing(seats: LockstepServers) -> None:
+def test_a_failed_verification_determines_nothing(lockstep_servers: LockstepServers) -> None:
     X = table("wine")
     with pytest.warns(ConvergenceWarning, match="the check on shares failed"):
         pca = PCA(solver="jacobi", max_iterations=1, servers=seats).fit(X)
@@ -141,7 +143,9 @@ def test_a_failed_verification_determines_nothing(seats: LockstepServers) -> Non
 
 
 @pytest.mark.parametrize(("rest", "noise"), [(1e-3, True), (1e-12, False)])
-def test_a_noise_variance_below_the_resolution_is_said(seats: LockstepServers, rest: float, noise: bool) -> None:
+def test_a_noise_variance_below_the_resolution_is_said(
+    lockstep_servers: LockstepServers, rest: float, noise: bool
+) -> None:
     X = with_spectrum(np.sqrt([1.0, 0.5, 0.2, rest, rest / 2]), 60, seed=3)
-    assert PCA(3, servers=seats).fit(np.array_split(X, 3)).noise_resolved_ == noise
-    assert PCA(servers=seats).fit(np.array_split(X, 3)).noise_resolved_
+    assert PCA(3, servers=lockstep_servers).fit(np.array_split(X, 3)).noise_resolved_ == noise
+    assert PCA(servers=lockstep_servers).fit(np.array_split(X, 3)).noise_resolved_

@@ -33,11 +33,11 @@ def exact_pca(X: Floats, standardize: bool) -> Any:
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 @pytest.mark.parametrize("ratio", [0.0, 1e3, 1e5, 1e7, 1e9])
-def test_means_far_from_zero(seats: LockstepServers, ratio: float, standardize: bool) -> None:
+def test_means_far_from_zero(lockstep_servers: LockstepServers, ratio: float, standardize: bool) -> None:
     X = random(120, 4) @ random(4, 4, seed=1)
     X = X + ratio * X.std(axis=0)
     truth = exact_pca(X, standardize)
-    pca = PCA(standardize=standardize, servers=seats).fit(split(X, 3))
+    pca = PCA(standardize=standardize, servers=lockstep_servers).fit(split(X, 3))
     assert pca.verified_
     assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < CLOSE
     np.testing.assert_allclose(
@@ -45,21 +45,23 @@ def test_means_far_from_zero(seats: LockstepServers, ratio: float, standardize: 
     )
 
 
-def test_columns_of_very_different_scale(seats: LockstepServers) -> None:
+def test_columns_of_very_different_scale(lockstep_servers: LockstepServers) -> None:
     """Standardised they are alike. Raw, what lies below the resolution is marked, and whitening refuses it."""
     X = random(200, 5) @ random(5, 5, seed=1) * 10.0 ** np.array([7, 4, 2, 0, -3])
-    alike = PCA(standardize=True, servers=seats).fit(split(X, 2))
+    alike = PCA(standardize=True, servers=lockstep_servers).fit(split(X, 2))
     truth = exact_pca(X, True)
     assert np.abs(alike.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < CLOSE
     assert alike.resolved_.all()
-    raw = PCA(whiten=True, servers=seats).fit(split(X, 2))
+    raw = PCA(whiten=True, servers=lockstep_servers).fit(split(X, 2))
     ratios = exact_pca(X, False).explained_variance_ratio_
     assert raw.resolution_ == pytest.approx(4e-9, rel=1e-2)
     assert raw.model_.varies.tolist() == (ratios > raw.resolution_).tolist()
     assert not raw.resolved_[-1]
     with pytest.raises(ValueError, match="the variance of component 3 lies below the resolution, 4e-09 of the total"):
         raw.transform(X)
-    np.testing.assert_allclose(PCA(1, whiten=True, servers=seats).fit(split(X, 2)).transform(X).std(), 1, rtol=0.01)
+    np.testing.assert_allclose(
+        PCA(1, whiten=True, servers=lockstep_servers).fit(split(X, 2)).transform(X).std(), 1, rtol=0.01
+    )
 
 
 def test_one_column_with_every_solver(seats: LockstepServers) -> None:
@@ -81,7 +83,7 @@ def test_timestamps_and_large_integers(seats: LockstepServers) -> None:
         }
     )
     truth = exact_pca(frame.to_numpy(np.float64), True)
-    pca = PCA(standardize=True, servers=seats).fit([frame[:40], frame[40:]])
+    pca = PCA(standardize=True, servers=lockstep_servers).fit([frame[:40], frame[40:]])
     assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < CLOSE
     assert pca.verified_
 
@@ -104,14 +106,16 @@ def near_integers(deviation: float, middle: int, dtype: Any = np.int64) -> list[
 @pytest.mark.parametrize("deviation", [0.5, 10, 1e6])
 @pytest.mark.parametrize("middle", [2**62, -(2**63) + 2**24, 2**63, 2**64 - 2**24])
 def test_integers_that_doubles_do_not_tell_apart(
-    seats: LockstepServers, tmp_path: Path, middle: int, deviation: float, standardize: bool
+    lockstep_servers: LockstepServers, tmp_path: Path, middle: int, deviation: float, standardize: bool
 ) -> None:
     """As an array, as CSV and as Parquet."""
     parts = near_integers(deviation, middle, np.uint64 if middle > 2**62 else np.int64)
     truth = exact_integer_pca([row for part in parts for row in part.tolist()], standardize)
     pd.DataFrame(parts[1], columns=list("abc")).to_csv(tmp_path / "b.csv", index=False)
     pd.DataFrame(parts[2], columns=list("abc")).to_parquet(tmp_path / "c.parquet")
-    pca = PCA(standardize=standardize, servers=seats).fit([parts[0], tmp_path / "b.csv", tmp_path / "c.parquet"])
+    pca = PCA(standardize=standardize, servers=lockstep_servers).fit(
+        [parts[0], tmp_path / "b.csv", tmp_path / "c.parquet"]
+    )
     assert pca.verified_
     assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < CLOSE
     assert np.abs(pca.explained_variance_ - truth.explained_variance_).max() < CLOSE * truth.explained_variance_[0]
@@ -119,11 +123,11 @@ def test_integers_that_doubles_do_not_tell_apart(
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_integers_far_apart(seats: LockstepServers, standardize: bool) -> None:
+def test_integers_far_apart(lockstep_servers: LockstepServers, standardize: bool) -> None:
     """Owners at both ends of the range, an owner with both ends in one column, and a constant column."""
     ends = np.array([[-(2**63), 2**62 + 1, 2**62 + 1], [2**63 - 1, 2**62 + 1, -7], [5, 2**62 + 1, 2**62 + 2]])
     owners = [ends, *(np.array([[s * 2**62 + k, 2**62 + 1, s * k * 2**59] for k in range(9)]) for s in (1, -1))]
-    pca = PCA(standardize=standardize, servers=seats).fit(owners)
+    pca = PCA(standardize=standardize, servers=lockstep_servers).fit(owners)
     rows = [[row[0], row[2]] for owner in owners for row in owner.tolist()]
     truth = exact_integer_pca(rows, standardize)
     assert np.abs(pca.explained_variance_ratio_[:2] - truth.explained_variance_ratio_).max() < CLOSE

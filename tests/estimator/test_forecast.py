@@ -40,9 +40,9 @@ def owned(width: int, owners: int, by_columns: bool) -> list[Any]:
     ],
 )
 def test_rounds_and_bytes_of_a_fit(
-    seats: LockstepServers, width: int, k: int | float | None, owners: int, more: dict[str, Any]
+    lockstep_servers: LockstepServers, width: int, k: int | float | None, owners: int, more: dict[str, Any]
 ) -> None:
-    pca = PCA(k, servers=seats, **more).fit(owned(width, owners, "partition" in more))
+    pca = PCA(k, servers=lockstep_servers, **more).fit(owned(width, owners, "partition" in more))
     expected = forecast(make_plan(k, **more), width, owners, iterations=pca.n_iter_)
     assert not pca.fell_back_
     assert expected is not None
@@ -54,11 +54,13 @@ def test_rounds_and_bytes_of_a_fit(
 
 
 @pytest.mark.parametrize(("width", "k", "standardize"), [(220, 4, False), (250, 9, True)])
-def test_rounds_and_bytes_of_the_largest_pairs(seats: LockstepServers, width: int, k: int, standardize: bool) -> None:
+def test_rounds_and_bytes_of_the_largest_pairs(
+    lockstep_servers: LockstepServers, width: int, k: int, standardize: bool
+) -> None:
     rng = np.random.default_rng(width)
     turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
     rows = (rng.normal(size=(2 * width, width)) / np.arange(1, width + 1) ** 0.5) @ turn
-    pca = PCA(k, servers=seats, standardize=standardize).fit(np.array_split(rows, 3))
+    pca = PCA(k, servers=lockstep_servers, standardize=standardize).fit(np.array_split(rows, 3))
     assert pca.solver_ == "topk"
     assert pca.n_iter_ in (1, 2)
     expected = forecast(make_plan(k, standardize=standardize), width, 3, iterations=pca.n_iter_)
@@ -71,11 +73,11 @@ def test_rounds_and_bytes_of_the_largest_pairs(seats: LockstepServers, width: in
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize(("rows", "width", "k"), [(25, 150, None), (50, 300, 7)])
 def test_rounds_and_bytes_of_more_columns_than_rows(
-    seats: LockstepServers, rows: int, width: int, k: int | None, by_columns: bool, standardize: bool
+    lockstep_servers: LockstepServers, rows: int, width: int, k: int | None, by_columns: bool, standardize: bool
 ) -> None:
     X = np.random.default_rng(width).normal(size=(rows, width)) / np.arange(1, width + 1) ** 0.5
     partition: Any = Columns(alignment="aligned") if by_columns else "rows"
-    pca = PCA(k, servers=seats, standardize=standardize, partition=partition)
+    pca = PCA(k, servers=lockstep_servers, standardize=standardize, partition=partition)
     pca.fit(np.array_split(X, 2, axis=int(by_columns)))
     plan = make_plan(k, standardize, partition=partition)
     joint = rows if by_columns else 64  # owners of up to 32 rows upload 32

@@ -121,7 +121,7 @@ def test_no_row_is_too_far_away_to_be_flagged(offset: float, standardize: bool) 
     model = PCA(1, standardize=standardize, servers=seats, keep="m", allow=("flags", "scores")).fit([X]).shared_model()
     rows = np.vstack([np.ldexp(0.97, model.scale + 20), np.zeros(64)])
     assert model.detect(rows, threshold=1e6).tolist() == [True, bool(offset)]
-    assert model.score_samples(rows)[0] == inference.LARGEST_SCORE * model.unit**2
+    assert model.score_samples(rows)[0] == inference.MAX_SCORE * model.unit**2
 
 
 def test_signs_of_a_kept_model_if_loadings_tie() -> None:

@@ -47,8 +47,8 @@ class Untouched:
         pytest.fail("a job was run")
 
 
-def test_transform_refuses_columns_in_another_order_as_scikit_learn_does(seats: LockstepServers) -> None:
-    pca = PCA(2, servers=seats).fit(PARTS)
+def test_transform_refuses_columns_in_another_order_as_scikit_learn_does(lockstep_servers: LockstepServers) -> None:
+    pca = PCA(2, servers=lockstep_servers).fit(PARTS)
     theirs = sklearn.decomposition.PCA(2).fit(FRAME)
     np.testing.assert_allclose(pca.transform(FRAME), theirs.transform(FRAME), atol=1e-6)
     for other in (FRAME[NAMES[::-1]], FRAME.rename(columns={"age": "years"}), FRAME[NAMES[:2]]):
@@ -62,22 +62,24 @@ def test_transform_refuses_columns_in_another_order_as_scikit_learn_does(seats: 
         pca.transform(FRAME.to_numpy())
 
 
-def test_names_that_are_no_text_are_compared_as_text(seats: LockstepServers, recwarn: pytest.WarningsRecorder) -> None:
+def test_names_that_are_no_text_are_compared_as_text(
+    lockstep_servers: LockstepServers, recwarn: pytest.WarningsRecorder
+) -> None:
     numbered = pd.DataFrame(FRAME.to_numpy())
-    pca = PCA(2, servers=seats).fit([numbered[:20], numbered[20:]])
+    pca = PCA(2, servers=lockstep_servers).fit([numbered[:20], numbered[20:]])
     pca.transform(numbered)
     assert not [warning for warning in recwarn if "feature names" in str(warning.message)]
 
 
-def test_rows_of_several_owners_are_transformed_in_their_order(seats: LockstepServers) -> None:
-    pca = PCA(2, servers=seats)
+def test_rows_of_several_owners_are_transformed_in_their_order(lockstep_servers: LockstepServers) -> None:
+    pca = PCA(2, servers=lockstep_servers)
     found = pca.fit_transform({"north": PARTS[0], "south": PARTS[1]})
     np.testing.assert_array_equal(found, pca.transform(FRAME))
 
 
-def test_partial_fit_matches_columns_by_name(seats: LockstepServers) -> None:
-    whole = PCA(2, servers=seats, keep="whole").fit(PARTS)
-    grown = PCA(2, servers=seats, keep="grown").fit(PARTS[0]).partial_fit(PARTS[1][NAMES[::-1]])
+def test_partial_fit_matches_columns_by_name(lockstep_servers: LockstepServers) -> None:
+    whole = PCA(2, servers=lockstep_servers, keep="whole").fit(PARTS)
+    grown = PCA(2, servers=lockstep_servers, keep="grown").fit(PARTS[0]).partial_fit(PARTS[1][NAMES[::-1]])
     np.testing.assert_allclose(grown.components_, whole.components_, atol=1e-6)
     with pytest.raises(
         BadColumns, match="the fit and owner 1 have different columns: only the fit has 'age'; only owner 1"
@@ -85,8 +87,8 @@ def test_partial_fit_matches_columns_by_name(seats: LockstepServers) -> None:
         grown.partial_fit(PARTS[1].rename(columns={"age": "years"}))
 
 
-def test_shared_models_match_columns_by_name(seats: LockstepServers) -> None:
-    pca = PCA(2, servers=seats, keep="m").fit(PARTS)
+def test_shared_models_match_columns_by_name(lockstep_servers: LockstepServers) -> None:
+    pca = PCA(2, servers=lockstep_servers, keep="m").fit(PARTS)
     shared = pca.shared_model()
     np.testing.assert_array_equal(
         shared.transform(FRAME).round(6), shared.transform(FRAME[NAMES[::-1]].assign(more="text")).round(6)
@@ -95,14 +97,14 @@ def test_shared_models_match_columns_by_name(seats: LockstepServers) -> None:
         shared.transform(FRAME.drop(columns="age"))
 
 
-def test_a_later_session_uses_a_kept_model_by_its_facts(seats: LockstepServers, tmp_path: Path) -> None:
-    pca = PCA(2, servers=seats, keep="m").fit(PARTS)
+def test_a_later_session_uses_a_kept_model_by_its_facts(lockstep_servers: LockstepServers, tmp_path: Path) -> None:
+    pca = PCA(2, servers=lockstep_servers, keep="m").fit(PARTS)
     facts = pca.shared_facts()
     assert (facts.name, facts.components, facts.rows, facts.feature_names) == ("m", 2, len(FRAME), NAMES)
     facts.save(tmp_path / "shared.json")
     assert SharedFacts.load(tmp_path / "shared.json") == facts
     with pytest.raises(NotFittedError):
-        PCA(2, servers=seats, keep="m").shared_facts()
+        PCA(2, servers=lockstep_servers, keep="m").shared_facts()
 
 
 @pytest.mark.parametrize("second", [FRAME, FRAME.to_numpy(), "south.csv", Path("south.csv"), {"south": FRAME}, PARTS])
@@ -112,17 +114,17 @@ def test_a_second_table_is_no_y(second: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", [(40,), (40, 1), (40, 2), (40, 5)])
-def test_y_of_a_pipeline_is_ignored(seats: LockstepServers, shape: tuple[int, ...]) -> None:
+def test_y_of_a_pipeline_is_ignored(lockstep_servers: LockstepServers, shape: tuple[int, ...]) -> None:
     """A y of two dimensions, too, unless it has the columns of an owner's table."""
     y = np.zeros(shape)
-    PCA(1, servers=seats).fit(FRAME, y)
-    pipeline = make_pipeline(StandardScaler(), PCA(1, servers=seats), LinearRegression())
+    PCA(1, servers=lockstep_servers).fit(FRAME, y)
+    pipeline = make_pipeline(StandardScaler(), PCA(1, servers=lockstep_servers), LinearRegression())
     assert pipeline.fit(FRAME, y).predict(FRAME).shape[0] == 40
-    PCA(1, servers=seats).fit(FRAME, y.tolist())
+    PCA(1, servers=lockstep_servers).fit(FRAME, y.tolist())
 
 
-def test_parameters_of_scikit_learn_are_ignored(seats: LockstepServers) -> None:
-    pca = PCA(1, svd_solver="full", random_state=3, servers=seats).fit(FRAME)
+def test_parameters_of_scikit_learn_are_ignored(lockstep_servers: LockstepServers) -> None:
+    pca = PCA(1, svd_solver="full", random_state=3, servers=lockstep_servers).fit(FRAME)
     assert pca.get_params()["random_state"] == 3
     assert pca.n_components_ == 1
 
@@ -142,38 +144,41 @@ class Stream:
 
 
 @pytest.mark.parametrize("kind", ["subclass", "stream", "sparse"])
-def test_frames_of_other_libraries(seats: LockstepServers, kind: str) -> None:
+def test_frames_of_other_libraries(lockstep_servers: LockstepServers, kind: str) -> None:
     few = FRAME.where(FRAME > 0, 0.0)
     table: Any = {
         "subclass": lambda: Table(few),
         "stream": lambda: Stream(few),
         "sparse": lambda: few.astype(pd.SparseDtype(float, 0.0)),
     }[kind]()
-    found = PCA(2, servers=seats).fit([table])
+    found = PCA(2, servers=lockstep_servers).fit([table])
     assert list(found.feature_names_in_) == NAMES
     np.testing.assert_allclose(found.mean_, few.mean(), rtol=1e-12)
 
 
-def test_a_pickled_estimator_remembers_that_it_had_servers(seats: LockstepServers) -> None:
+def test_a_pickled_estimator_remembers_that_it_had_servers(lockstep_servers: LockstepServers) -> None:
     """It must not fit on four local processes instead; neither must its clones."""
-    fitted = PCA(2, servers=seats, keep="m").fit(PARTS)
-    for pca in (pickle.loads(pickle.dumps(fitted)), clone(pickle.loads(pickle.dumps(PCA(2, servers=seats))))):
+    fitted = PCA(2, servers=lockstep_servers, keep="m").fit(PARTS)
+    for pca in (
+        pickle.loads(pickle.dumps(fitted)),
+        clone(pickle.loads(pickle.dumps(PCA(2, servers=lockstep_servers)))),
+    ):
         for use in (lambda pca=pca: pca.fit(PARTS), lambda pca=pca: pca.set_params(tol=1e-8).fit(PARTS)):
             with pytest.raises(ValueError, match=r"not pickled.*set_params\(servers=\.\.\.\)"):
                 use()
-        assert pca.set_params(servers=seats).fit(PARTS).n_components_ == 2
+        assert pca.set_params(servers=lockstep_servers).fit(PARTS).n_components_ == 2
     back = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(back.transform(FRAME), fitted.transform(FRAME))
     with pytest.raises(ValueError, match="not pickled"):
         back.shared_model()
-    grown = back.set_params(servers=seats).partial_fit(PARTS[1])
+    grown = back.set_params(servers=lockstep_servers).partial_fit(PARTS[1])
     assert grown.n_samples_ == 55
     assert pickle.loads(pickle.dumps(PCA(2))).servers is None
 
 
-def test_a_pickle_holds_the_model_once(seats: LockstepServers) -> None:
+def test_a_pickle_holds_the_model_once(lockstep_servers: LockstepServers) -> None:
     X = np.random.default_rng(0).normal(size=(80, 30))
-    pca = PCA(servers=seats).fit(X)
+    pca = PCA(servers=lockstep_servers).fit(X)
     alone = len(pickle.dumps(pca.components_))
     assert len(pickle.dumps(pca)) < 2.5 * alone + 20_000
 
@@ -195,23 +200,23 @@ def test_parameters_that_cannot_be_are_refused_before_anything_runs(parameter: s
     assert str(caught.value).startswith(f"{parameter}={value!r}: ")
 
 
-def test_a_model_that_nobody_would_have_is_refused(seats: LockstepServers) -> None:
+def test_a_model_that_nobody_would_have_is_refused(lockstep_servers: LockstepServers) -> None:
     with pytest.raises(SpecError, match="reveal=False: needs a name"):
         PCA(servers=Untouched(), reveal=False).fit(FRAME)
     with pytest.raises(SpecError, match="keep=5: must be a name"):
         PCA(servers=Untouched(), keep=5).fit(FRAME)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"nobody received this model .* shared_model"):
-        PCA(2, servers=seats, keep="m", reveal=False).fit(FRAME).transform(FRAME)
+        PCA(2, servers=lockstep_servers, keep="m", reveal=False).fit(FRAME).transform(FRAME)
 
 
-def test_files_and_lazy_frames_are_transformed_by_name(seats: LockstepServers, tmp_path: Path) -> None:
+def test_files_and_lazy_frames_are_transformed_by_name(lockstep_servers: LockstepServers, tmp_path: Path) -> None:
     FRAME[NAMES[::-1]].assign(more="text").to_csv(tmp_path / "new.csv", index=False)
-    pca = PCA(2, servers=seats).fit(PARTS)
+    pca = PCA(2, servers=lockstep_servers).fit(PARTS)
     for rows in (tmp_path / "new.csv", pl.from_pandas(FRAME[NAMES[::-1]]).lazy()):
         np.testing.assert_allclose(pca.transform(rows), pca.transform(FRAME))
     np.testing.assert_allclose(pca.transform([str(tmp_path / "new.csv"), FRAME])[40:], pca.transform(FRAME))
     np.testing.assert_allclose(
-        PCA(2, servers=seats).fit(FRAME.to_numpy()).transform(FRAME.to_numpy().tolist()),
+        PCA(2, servers=lockstep_servers).fit(FRAME.to_numpy()).transform(FRAME.to_numpy().tolist()),
         pca.transform(FRAME),
         atol=1e-6,
     )
@@ -223,17 +228,17 @@ def test_python_notes_what_may_help() -> None:
     assert caught.value.__notes__ == [REMEDIES["missing"]]
 
 
-def test_numbers_of_numpy_are_numbers(seats: LockstepServers) -> None:
-    assert PCA(np.int64(2), servers=seats, tol=np.float32(1e-5)).fit(PARTS).n_components_ == 2
-    assert PCA(np.float64(0.99), servers=seats).fit(PARTS).n_components_ == 3
+def test_numbers_of_numpy_are_numbers(lockstep_servers: LockstepServers) -> None:
+    assert PCA(np.int64(2), servers=lockstep_servers, tol=np.float32(1e-5)).fit(PARTS).n_components_ == 2
+    assert PCA(np.float64(0.99), servers=lockstep_servers).fit(PARTS).n_components_ == 3
 
 
 # -- what scikit-learn's PCA offers besides -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_probabilistic_model(seats: LockstepServers, standardize: bool) -> None:
-    pca = PCA(2, servers=seats, standardize=standardize).fit(PARTS)
+def test_probabilistic_model(lockstep_servers: LockstepServers, standardize: bool) -> None:
+    pca = PCA(2, servers=lockstep_servers, standardize=standardize).fit(PARTS)
     scaler = StandardScaler().fit(FRAME) if standardize else None
     X = FRAME if scaler is None else scaler.transform(FRAME)
     theirs = sklearn.decomposition.PCA(2).fit(X)
@@ -247,25 +252,25 @@ def test_probabilistic_model(seats: LockstepServers, standardize: bool) -> None:
     assert pca.score(FRAME) == pytest.approx(theirs.score(X) - density, rel=1e-5)
 
 
-def test_a_singular_model_has_no_density(seats: LockstepServers) -> None:
+def test_a_singular_model_has_no_density(lockstep_servers: LockstepServers) -> None:
     flat = FRAME.assign(copy=FRAME["age"])
-    pca = PCA(servers=seats).fit(flat)
+    pca = PCA(servers=lockstep_servers).fit(flat)
     np.testing.assert_allclose(pca.get_covariance(), flat.cov(), atol=1e-6)
     for use in (pca.get_precision, lambda: pca.score(flat)):
         with pytest.raises(ValueError, match=r"singular.*resolution.*Fit with fewer components"):
             use()
 
 
-def test_names_of_the_output(seats: LockstepServers) -> None:
-    pca = PCA(2, servers=seats).fit(PARTS)
+def test_names_of_the_output(lockstep_servers: LockstepServers) -> None:
+    pca = PCA(2, servers=lockstep_servers).fit(PARTS)
     assert list(pca.get_feature_names_out()) == ["pca0", "pca1"]
     found = pca.set_output(transform="pandas").transform(FRAME)
     assert list(found.columns) == ["pca0", "pca1"]
     assert list(found.index) == list(FRAME.index)
 
 
-def test_load(seats: LockstepServers, tmp_path: Path) -> None:
-    pca = PCA(2, standardize=True, servers=seats).fit(PARTS)
+def test_load(lockstep_servers: LockstepServers, tmp_path: Path) -> None:
+    pca = PCA(2, standardize=True, servers=lockstep_servers).fit(PARTS)
     pca.model_.save(tmp_path / "model.json")
     for place in (tmp_path, str(tmp_path / "model.json")):
         loaded = ppca.load(place)
@@ -344,23 +349,23 @@ def test_a_small_match_is_doubted() -> None:
 # -- scales ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_component_that_is_one_column_is_warned_of(seats: LockstepServers, tmp_path: Path) -> None:
+def test_a_component_that_is_one_column_is_warned_of(lockstep_servers: LockstepServers, tmp_path: Path) -> None:
     """Raw wine: "99.8 % explained" by the column with the largest numbers."""
     wine = load_wine(as_frame=True).data
     parts = [wine[:90], wine[90:]]
     said = r"component 1 explains 99.81 % of the variance and is almost only column 'proline' .*PCA\(standardize=True\)"
     with pytest.warns(UserWarning, match=said):
-        raw = PCA(2, servers=seats).fit(parts)
+        raw = PCA(2, servers=lockstep_servers).fit(parts)
     account = Account(0.0, 1, [0] * 4, [{"total": {}, "stages": {}} for _ in range(4)], [])
     write_report(tmp_path / "r.html", raw.model_, account, title="t", settings={}, owners=["a", "b"])
     assert "almost only column &#x27;proline&#x27;" in (tmp_path / "r.html").read_text()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PCA(2, standardize=True, servers=seats).fit(parts)
-        PCA(2, servers=seats).fit(PARTS)
+        PCA(2, standardize=True, servers=lockstep_servers).fit(parts)
+        PCA(2, servers=lockstep_servers).fit(PARTS)
 
 
-def test_a_component_with_a_second_small_loading_is_warned_of(seats: LockstepServers) -> None:
+def test_a_component_with_a_second_small_loading_is_warned_of(lockstep_servers: LockstepServers) -> None:
     """As in the table of wine quality: 95 % explained, squared loadings 0.945 and 0.053, and nothing else."""
     rng = np.random.default_rng(0)
     dioxide = 56 * rng.normal(size=80)
@@ -370,25 +375,27 @@ def test_a_component_with_a_second_small_loading_is_warned_of(seats: LockstepSer
     with pytest.warns(
         UserWarning, match=r"component 1 explains 95\.\d\d % .* almost only column 2 .* standardise them"
     ):
-        pca = PCA(2, servers=seats).fit([X[:40], X[40:]])
+        pca = PCA(2, servers=lockstep_servers).fit([X[:40], X[40:]])
     assert 0.94 < pca.components_[0, 1] ** 2 < 0.95
 
 
 # -- small groups ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_owner_of_few_rows_without_a_minimum_is_warned_of(seats: LockstepServers) -> None:
+def test_an_owner_of_few_rows_without_a_minimum_is_warned_of(lockstep_servers: LockstepServers) -> None:
     """Before, an owner of one row was accepted silently."""
     X = FRAME.to_numpy()
     said = r"fewer than 10 rows: owner 1\. Others could compute much .* ppca.open_table\(data, min_rows=10\) refuses"
     with pytest.warns(UserWarning, match=said):
-        pca = PCA(2, standardize=True, servers=seats, keep="few").fit([X[:1], X[1:]])
+        pca = PCA(2, standardize=True, servers=lockstep_servers, keep="few").fit([X[:1], X[1:]])
     with pytest.warns(UserWarning, match="fewer than 10 rows: owner 1"):
         pca.partial_fit(X[:1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PCA(2, standardize=True, servers=seats).fit(X[:9])  # a sole owner has nobody to protect its rows from
-        PCA(2, standardize=True, servers=seats).fit([ppca.open_table(X[:9], min_rows=5), X[9:]])
+        PCA(2, standardize=True, servers=lockstep_servers).fit(
+            X[:9]
+        )  # a sole owner has nobody to protect its rows from
+        PCA(2, standardize=True, servers=lockstep_servers).fit([ppca.open_table(X[:9], min_rows=5), X[9:]])
 
 
 @pytest.mark.parametrize("partition", ["rows", "missing", "columns"])

@@ -54,81 +54,83 @@ def check(pca: PCA, owners: list[Floats]) -> None:
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 @pytest.mark.parametrize("parts", MISSING)
 @pytest.mark.parametrize("name", DATA)
-def test_real_data(seats: LockstepServers, name: str, parts: str, standardize: bool) -> None:
+def test_real_data(lockstep_servers: LockstepServers, name: str, parts: str, standardize: bool) -> None:
     """Sorted by the first column, so that the owners' means are far apart."""
     X = DATA[name][np.argsort(DATA[name][:, 0])]
     owners = with_holes(X, MISSING[parts])
-    check(PCA(standardize=standardize, servers=seats).fit(opened(owners)), owners)
+    check(PCA(standardize=standardize, servers=lockstep_servers).fit(opened(owners)), owners)
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_means_of_ten_million_deviations(seats: LockstepServers, standardize: bool) -> None:
+def test_means_of_ten_million_deviations(lockstep_servers: LockstepServers, standardize: bool) -> None:
     """The truth is that of the same values less a number that they have in common, where doubles have digits left."""
     X = np.round(np.ldexp(np.random.default_rng(3).standard_normal((300, 4)) @ np.diag([1.0, 2, 3, 4]), 20))
     X[:75] += 2.0**21
     owners = with_holes(X, MISSING["unlike"])
     far = [owner + 1e7 * 2.0**21 for owner in owners]
-    pca = PCA(standardize=standardize, servers=seats).fit(opened(far))
+    pca = PCA(standardize=standardize, servers=lockstep_servers).fit(opened(far))
     assert accuracy_of(pca, imputed(owners)).broken(PROMISED) == []
     np.testing.assert_allclose(pca.mean_, imputed(owners).mean(axis=0) + 1e7 * 2.0**21, rtol=1e-15)
 
 
-def test_one_owner_is_enough_to_say_so(seats: LockstepServers) -> None:
+def test_one_owner_is_enough_to_say_so(lockstep_servers: LockstepServers) -> None:
     """Owners that miss nothing may open their tables as they like; those that refuse missing values still do."""
     owners = with_holes(DATA["wine"], MISSING["unlike"])
     owners[2] = DATA["wine"][len(DATA["wine"]) // 2 :]
     first = open_table(owners[0], missing="mean")
-    check(PCA(servers=seats).fit([first, owners[1], open_table(owners[2], missing="drop")]), owners)
+    check(PCA(servers=lockstep_servers).fit([first, owners[1], open_table(owners[2], missing="drop")]), owners)
     owners[1][7, 3] = np.nan
     with pytest.raises(BadValue, match=r"owner 2: column 4 has a missing value .* row 8"):
-        PCA(servers=seats).fit([open_table(owners[0], missing="mean"), open_table(owners[1], label="owner 2")])
+        PCA(servers=lockstep_servers).fit(
+            [open_table(owners[0], missing="mean"), open_table(owners[1], label="owner 2")]
+        )
 
 
-def test_servers_see_the_same_of_whole_and_of_missing_values(seats: LockstepServers) -> None:
+def test_servers_see_the_same_of_whole_and_of_missing_values(lockstep_servers: LockstepServers) -> None:
     """Rounds, openings and public parameters of a job with a fixed number of iterations; openings are those of any fit."""
     runs = []
     for owners in (with_holes(DATA["wine"], (0.0, 0.0, 0.0)), with_holes(DATA["wine"], MISSING["many"])):
-        pca = PCA(3, fixed_iterations=14, servers=seats).fit(opened(owners))
-        runs.append((pca.account_.rounds, pca.account_.bytes_sent, pca.openings_, seats.public[-1]))
+        pca = PCA(3, fixed_iterations=14, servers=lockstep_servers).fit(opened(owners))
+        runs.append((pca.account_.rounds, pca.account_.bytes_sent, pca.openings_, lockstep_servers.public[-1]))
     assert runs[0] == runs[1]
-    plain = PCA(3, fixed_iterations=14, servers=seats).fit(np.split(DATA["wine"], [44, 89]))
+    plain = PCA(3, fixed_iterations=14, servers=lockstep_servers).fit(np.split(DATA["wine"], [44, 89]))
     assert (plain.account_.rounds, plain.openings_) == (runs[0][0], runs[0][2])
 
 
-def test_column_without_values_is_refused(seats: LockstepServers) -> None:
+def test_column_without_values_is_refused(lockstep_servers: LockstepServers) -> None:
     owners = [pd.DataFrame(np.arange(12.0).reshape(3, 4), columns=NAMES) for _ in range(2)]
     owners[1]["c"] = np.nan
     with pytest.raises(BadValue, match="south: column 'c' has no value in any row") as caught:
-        PCA(servers=seats).fit(
+        PCA(servers=lockstep_servers).fit(
             [
                 open_table(one, label=label, missing="mean")
                 for one, label in zip(owners, ("north", "south"), strict=True)
             ]
         )
     assert caught.value.__notes__ == ["PCA(columns=[...]) chooses columns"]
-    assert seats.audits == []
+    assert lockstep_servers.audits == []
 
 
 # -- kept sums -----------------------------------------------------------------------------------------------------------
 
 
-def test_partial_fit(seats: LockstepServers) -> None:
+def test_partial_fit(lockstep_servers: LockstepServers) -> None:
     owners = with_holes(DATA["wine"], MISSING["unlike"])
     tables = opened(owners)
-    pca = PCA(servers=seats, keep="m").fit(tables[:1])
+    pca = PCA(servers=lockstep_servers, keep="m").fit(tables[:1])
     check(pca.partial_fit(tables[1:]), owners)
 
 
-def test_sums_of_another_kind_are_refused(seats: LockstepServers) -> None:
+def test_sums_of_another_kind_are_refused(lockstep_servers: LockstepServers) -> None:
     whole, (holes, *_) = DATA["wine"][:50], with_holes(DATA["wine"], MISSING["many"])
-    kept = {"plain": PCA(2, servers=seats, keep="plain").fit(whole)}
-    kept["means"] = PCA(2, servers=seats, keep="means").fit(opened([holes]))
-    runs = len(seats.public)
+    kept = {"plain": PCA(2, servers=lockstep_servers, keep="plain").fit(whole)}
+    kept["means"] = PCA(2, servers=lockstep_servers, keep="means").fit(opened([holes]))
+    runs = len(lockstep_servers.public)
     with pytest.raises(ValueError, match="did not count as the joint mean in the fit"):
         kept["plain"].partial_fit(opened([holes]))
     with pytest.raises(ValueError, match="counted as the joint mean in the fit"):
         kept["means"].partial_fit(whole)
-    assert len(seats.public) == runs  # nothing was sent
+    assert len(lockstep_servers.public) == runs  # nothing was sent
     for name, wrong in (("plain", "means"), ("means", "plain")):
         fitted = kept[name]._fitted
         fitted.mean_for_missing = not fitted.mean_for_missing  # a client that is wrong about it
@@ -138,9 +140,9 @@ def test_sums_of_another_kind_are_refused(seats: LockstepServers) -> None:
             kept[name].partial_fit(opened([holes]) if wrong == "means" else whole)
 
 
-def test_inference_refuses_missing_values(seats: LockstepServers) -> None:
+def test_inference_refuses_missing_values(lockstep_servers: LockstepServers) -> None:
     (holes, *_) = owners = with_holes(DATA["wine"], MISSING["many"])
-    model = PCA(2, servers=seats, keep="m").fit(opened(owners)).shared_model()
+    model = PCA(2, servers=lockstep_servers, keep="m").fit(opened(owners)).shared_model()
     for work in (model.transform, lambda rows: model.detect(rows, threshold=1.0)):
         with pytest.raises(BadValue, match="columns have missing values"):
             work(open_table(holes, missing="mean"))
@@ -150,14 +152,16 @@ def test_inference_refuses_missing_values(seats: LockstepServers) -> None:
 
 
 @pytest.mark.parametrize("alignment", ["psi", "aligned"])
-def test_owners_of_columns_fill_in_the_mean_of_all_their_rows(seats: LockstepServers, alignment: str) -> None:
+def test_owners_of_columns_fill_in_the_mean_of_all_their_rows(
+    lockstep_servers: LockstepServers, alignment: str
+) -> None:
     """With psi also of rows that the other owner does not have."""
     X = DATA["wine"][:, :4].copy()
     X[np.random.default_rng(4).random(X.shape) < 0.2] = np.nan
     ids, known = np.arange(len(X)), np.arange(len(X)) if alignment == "aligned" else np.arange(20, len(X))
     tables = [with_ids(X[:, :2], NAMES[:2], ids), with_ids(X[known, 2:], NAMES[2:], ids[known])]
     way = Columns("id", alignment=alignment)
-    pca = PCA(partition=way, servers=seats, keep="m", allow=("transform",))
+    pca = PCA(partition=way, servers=lockstep_servers, keep="m", allow=("transform",))
     pca.fit([open_table(table, id="id", missing="mean") for table in tables])
     filled = [SimpleImputer().fit_transform(part) for part in (X[:, :2], X[known, 2:])]
     joined = np.hstack([filled[0][known], filled[1]])
@@ -167,11 +171,11 @@ def test_owners_of_columns_fill_in_the_mean_of_all_their_rows(seats: LockstepSer
         pca.shared_model().transform_columns([open_table(table, id="id", missing="mean") for table in tables], way)
 
 
-def test_owners_of_columns_that_cannot_fill_in(seats: LockstepServers) -> None:
+def test_owners_of_columns_that_cannot_fill_in(lockstep_servers: LockstepServers) -> None:
     good, bad = with_ids(np.ones((20, 1)), ["a"], np.arange(20)), np.full((20, 2), np.nan)
     bad[:, 0] = 0.1
     bad[3, 0] = np.nan
-    pca = PCA(partition=Columns("id"), servers=seats)
+    pca = PCA(partition=Columns("id"), servers=lockstep_servers)
     with pytest.raises(BadValue, match="column 'c' has no value in any row"):
         pca.fit([good, open_table(with_ids(bad, ["b", "c"], np.arange(20)), id="id", missing="mean")])
     bad[:, 1] = np.arange(20.0)
@@ -187,7 +191,7 @@ def test_owners_of_columns_that_cannot_fill_in(seats: LockstepServers) -> None:
 @pytest.mark.parametrize("deviation", [0.5, 10])
 @pytest.mark.parametrize("by_columns", [False, True], ids=["rows", "columns"])
 def test_integers_that_doubles_do_not_tell_apart(
-    seats: LockstepServers, by_columns: bool, deviation: float, standardize: bool
+    lockstep_servers: LockstepServers, by_columns: bool, deviation: float, standardize: bool
 ) -> None:
     """The mean that fills in has a fraction, far below what doubles about 2^63 tell apart."""
     random = np.random.default_rng(8)
@@ -198,10 +202,10 @@ def test_integers_that_doubles_do_not_tell_apart(
     frame = frame.mask(holes)
     if by_columns:
         owners = [frame[["c0"]].assign(id=range(90)), frame[["c1", "c2"]].assign(id=range(90))]
-        pca = PCA(standardize=standardize, servers=seats, partition=Columns("id"))
+        pca = PCA(standardize=standardize, servers=lockstep_servers, partition=Columns("id"))
         pca.fit([open_table(owner, missing="mean", id="id") for owner in owners])
     else:
-        pca = PCA(standardize=standardize, servers=seats)
+        pca = PCA(standardize=standardize, servers=lockstep_servers)
         pca.fit([open_table(part, missing="mean") for part in (frame[:30], frame[30:60], frame[60:])])
     filled = SimpleImputer().fit_transform(np.where(holes, np.nan, near))
     truth = PlainPCA().fit(filled / filled.std(axis=0) if standardize else filled)

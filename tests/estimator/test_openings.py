@@ -81,9 +81,9 @@ JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_fit(seats: LockstepServers, job: str) -> None:
+def test_fit(lockstep_servers: LockstepServers, job: str) -> None:
     parameters, when = JOBS[job]
-    pca = PCA(**({"n_components": K, "servers": seats} | parameters)).fit(OWNERS)
+    pca = PCA(**({"n_components": K, "servers": lockstep_servers} | parameters)).fit(OWNERS)
     opened = found(pca.openings_)
     bits = opened.pop(BIT, 0)
     assert opened == expected(*ALWAYS, *when, components=int(pca.n_components_))
@@ -93,13 +93,13 @@ def test_fit(seats: LockstepServers, job: str) -> None:
         assert 0 < bits <= pca.n_iter_
     else:
         assert bits == checks(pca.n_iter_)
-    for audits in seats.audits:
+    for audits in lockstep_servers.audits:
         assert all(audit == audits[0] for audit in audits)
 
 
-def test_fit_by_topk(seats: LockstepServers) -> None:
+def test_fit_by_topk(lockstep_servers: LockstepServers) -> None:
     """Levels and shuffles come with every loop."""
-    pca = PCA(1, solver="topk", servers=seats).fit(OWNERS)
+    pca = PCA(1, solver="topk", servers=lockstep_servers).fit(OWNERS)
     opened = found(pca.openings_)
     assert opened.pop(BIT) > 0
     (level,) = (key for key in opened if key[0] == "convergence level")
@@ -112,13 +112,13 @@ def test_fit_by_topk(seats: LockstepServers) -> None:
     assert opened == wanted
 
 
-def test_fit_by_topk_that_gives_up(seats: LockstepServers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_by_topk_that_gives_up(lockstep_servers: LockstepServers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more is opened: the tolerance that was reached follows from the last level. A warning names it."""
     monkeypatch.setattr(decomposition, "FALLBACK_MAX_COLUMNS", 0)
     monkeypatch.setattr(topk, "block_size", lambda k, d: 3)  # the start then leaves 1e-8 to 1e-6
     monkeypatch.setattr(topk, "DEGREES", ())  # no loops
     with pytest.warns(ConvergenceWarning, match="topk reached a tolerance of"):
-        pca = PCA(1, solver="topk", tol=1e-9, servers=seats).fit(OWNERS)
+        pca = PCA(1, solver="topk", tol=1e-9, servers=lockstep_servers).fit(OWNERS)
     assert pca.verified_
     assert not pca.fell_back_
     assert 1e-9 < pca.tolerance_ <= decomposition.MAX_WIDE_TOLERANCE
@@ -131,27 +131,27 @@ def test_fit_by_topk_that_gives_up(seats: LockstepServers, monkeypatch: pytest.M
     assert opened == wanted
 
 
-def test_partial_fit(seats: LockstepServers) -> None:
+def test_partial_fit(lockstep_servers: LockstepServers) -> None:
     """As a fit of all owners: the earlier ones send nothing again."""
-    pca = PCA(K, servers=seats, keep="model").fit(OWNERS[:2])
+    pca = PCA(K, servers=lockstep_servers, keep="model").fit(OWNERS[:2])
     pca.partial_fit(OWNERS[2])
     opened = found(pca.openings_)
     assert opened.pop(BIT) == checks(pca.n_iter_)
     assert opened == expected(*ALWAYS, RAW, REVEALED, FEWER)
 
 
-def test_fit_of_enough_rows(seats: LockstepServers) -> None:
+def test_fit_of_enough_rows(lockstep_servers: LockstepServers) -> None:
     """What jobs of a federation ask for beside."""
     packets = [packet for owner in OWNERS for packet in share_sums(moments(open_table(owner)), len(OWNERS))]
     job = fit_job(OWNERS[0].shape[1], len(OWNERS), rows_at_least=N, n_components=K, fixed_iterations=14)
-    Job(seats).run(rows.fit, *packets, job=job)
-    assert found(seats.audits[-1][0]) == expected(*ALWAYS, RAW, REVEALED, FEWER, "`rows_at_least`")
+    Job(lockstep_servers).run(rows.fit, *packets, job=job)
+    assert found(lockstep_servers.audits[-1][0]) == expected(*ALWAYS, RAW, REVEALED, FEWER, "`rows_at_least`")
 
 
 @pytest.mark.parametrize("standardize", [False, True])
-def test_inference(seats: LockstepServers, standardize: bool) -> None:
+def test_inference(lockstep_servers: LockstepServers, standardize: bool) -> None:
     model = (
-        PCA(K, standardize=standardize, servers=seats, keep="model", reveal=False, allow=EVERYTHING)
+        PCA(K, standardize=standardize, servers=lockstep_servers, keep="model", reveal=False, allow=EVERYTHING)
         .fit(OWNERS)
         .shared_model()
     )
@@ -159,7 +159,7 @@ def test_inference(seats: LockstepServers, standardize: bool) -> None:
 
     def opened(before: int) -> Counter[tuple[str, tuple[int, ...], str]]:
         lines: Counter[tuple[str, tuple[int, ...], str]] = Counter()
-        for audits in seats.audits[before:]:
+        for audits in lockstep_servers.audits[before:]:
             assert all(audit == audits[0] for audit in audits)
             lines += found(audits[0])
         return lines
@@ -171,10 +171,10 @@ def test_inference(seats: LockstepServers, standardize: bool) -> None:
         "`detect` with a threshold or contamination": lambda: model.detect(new, threshold=1.0),
     }
     for case, work in jobs.items():
-        before = len(seats.audits)
+        before = len(lockstep_servers.audits)
         work()
         assert opened(before) == expected(case, rows=len(new)), case
-    before = len(seats.audits)
+    before = len(lockstep_servers.audits)
     model.detect(new, contamination=0.2)
     assert opened(before) == expected("`detect` with a threshold or contamination", rows=len(new))
 
@@ -194,22 +194,22 @@ def test_every_documented_opening_occurs() -> None:
 
 
 @pytest.mark.processes
-def test_the_same_on_real_servers(seats: LockstepServers) -> None:
+def test_the_same_on_real_servers(lockstep_servers: LockstepServers) -> None:
     """Four processes record what four servers in one thread record."""
     with LocalServers() as servers:
         real = PCA(K, standardize=True, fixed_iterations=12, servers=servers).fit(OWNERS).openings_
-    assert real == PCA(K, standardize=True, fixed_iterations=12, servers=seats).fit(OWNERS).openings_
+    assert real == PCA(K, standardize=True, fixed_iterations=12, servers=lockstep_servers).fit(OWNERS).openings_
 
 
 # -- fall-back -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("standardize", [False, True])
-def test_fall_back_to_jacobi(seats: LockstepServers, standardize: bool) -> None:
+def test_fall_back_to_jacobi(lockstep_servers: LockstepServers, standardize: bool) -> None:
     """One iteration of all-pairs cannot pass the verification: Jacobi takes over and the answer is right."""
     from benchmarks.accuracy import PROMISED, accuracy_of
 
-    pca = PCA(standardize=standardize, max_iterations=1, servers=seats).fit(OWNERS)
+    pca = PCA(standardize=standardize, max_iterations=1, servers=lockstep_servers).fit(OWNERS)
     assert pca.fell_back_
     assert pca.model_.fell_back
     assert pca.verified_
@@ -221,12 +221,12 @@ def test_fall_back_to_jacobi(seats: LockstepServers, standardize: bool) -> None:
 @pytest.mark.parametrize("solver", ["allpairs", "power"])
 @pytest.mark.parametrize("components", [K, 0.8, None])
 def test_fall_back_after_fixed_iterations_opens_no_convergence_bit(
-    seats: LockstepServers, components: int | float | None, solver: str
+    lockstep_servers: LockstepServers, components: int | float | None, solver: str
 ) -> None:
     """What fixed_iterations promises holds of the fall-back, too: it makes a number of steps that depends on d alone."""
     from benchmarks.accuracy import PROMISED, accuracy_of
 
-    pca = PCA(components, fixed_iterations=1, solver=solver, servers=seats).fit(OWNERS)
+    pca = PCA(components, fixed_iterations=1, solver=solver, servers=lockstep_servers).fit(OWNERS)
     assert pca.fell_back_
     assert pca.verified_
     assert pca.n_iter_ == enough_steps(D)

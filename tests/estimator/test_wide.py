@@ -99,10 +99,10 @@ every_way = pytest.mark.parametrize("way", ["aligned", "namespace", "psi", "rows
 @pytest.mark.usefixtures("few_zeros")
 @every_way
 @both
-def test_like_scikit_learn(seats: LockstepServers, way: str, standardize: bool) -> None:
+def test_like_scikit_learn(lockstep_servers: LockstepServers, way: str, standardize: bool) -> None:
     X = sample(25, 60) * np.geomspace(1, 30, 60)
     X[:, 11] = 4.5
-    pca = fitted(way, X, seats, standardize=standardize)
+    pca = fitted(way, X, lockstep_servers, standardize=standardize)
     assert is_dual(pca)
     check(pca, X)
 
@@ -110,10 +110,10 @@ def test_like_scikit_learn(seats: LockstepServers, way: str, standardize: bool) 
 @pytest.mark.usefixtures("few_zeros")
 @every_way
 @both
-def test_means_far_from_zero(seats: LockstepServers, way: str, standardize: bool) -> None:
+def test_means_far_from_zero(lockstep_servers: LockstepServers, way: str, standardize: bool) -> None:
     """A mean of 10^7 deviations costs no digit: what is compared is exact, as integers are."""
     X = np.rint(sample(20, 50, 1) * 100) + 1e9
-    check(fitted(way, X, seats, standardize=standardize), X)
+    check(fitted(way, X, lockstep_servers, standardize=standardize), X)
 
 
 CASES = {
@@ -131,9 +131,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("way", ["aligned", pytest.param("namespace", marks=pytest.mark.release), "psi", "rows"])
 @both
-def test_hard_tables(seats: LockstepServers, way: str, standardize: bool, case: str) -> None:
+def test_hard_tables(lockstep_servers: LockstepServers, way: str, standardize: bool, case: str) -> None:
     X = CASES[case]
-    pca = fitted(way, X, seats, standardize=standardize, k=min(6, len(X)))
+    pca = fitted(way, X, lockstep_servers, standardize=standardize, k=min(6, len(X)))
     if case == "tiny" and not standardize:  # squares of 2^-400 are no doubles
         X, pca.mean_ = X * 2.0**400, pca.mean_ * 2.0**400
         pca.explained_variance_ = pca.explained_variance_ * 2.0**400 * 2.0**400
@@ -143,23 +143,23 @@ def test_hard_tables(seats: LockstepServers, way: str, standardize: bool, case: 
 @pytest.mark.usefixtures("few_zeros")
 @pytest.mark.parametrize("way", ["aligned", "psi", "rows"])
 @both
-def test_all_components_and_a_fraction(seats: LockstepServers, way: str, standardize: bool) -> None:
+def test_all_components_and_a_fraction(lockstep_servers: LockstepServers, way: str, standardize: bool) -> None:
     """All components are as many as rows; the last has no variance, and is zero."""
     X = sample(11, 45, 10)
-    pca = fitted(way, X, seats, standardize=standardize, k=None)
+    pca = fitted(way, X, lockstep_servers, standardize=standardize, k=None)
     assert pca.n_components_ == 11
     assert pca.resolved_.sum() == 10
     assert np.all(pca.components_[10] == 0)
     check(pca, X)
-    some = fitted(way, X, seats, standardize=standardize, k=0.7)
+    some = fitted(way, X, lockstep_servers, standardize=standardize, k=0.7)
     assert some.n_components_ == 1 + np.sum(np.cumsum(pca.explained_variance_ratio_) <= 0.7)
     check(some, X)
 
 
 @pytest.mark.usefixtures("few_zeros")
 @pytest.mark.parametrize("way", ["aligned", "psi", "rows"])
-def test_no_variance_at_all(seats: LockstepServers, way: str) -> None:
-    pca = fitted(way, np.full((8, 40), 2.5), seats, k=2)
+def test_no_variance_at_all(lockstep_servers: LockstepServers, way: str) -> None:
+    pca = fitted(way, np.full((8, 40), 2.5), lockstep_servers, k=2)
     assert pca.verified_
     assert np.all(pca.components_ == 0)
     assert np.all(pca.explained_variance_ == 0)
@@ -169,9 +169,9 @@ def test_no_variance_at_all(seats: LockstepServers, way: str) -> None:
 @pytest.mark.usefixtures("few_zeros")
 @pytest.mark.parametrize("way", ["aligned", "psi", "rows"])
 @both
-def test_a_kept_model_projects_rows(seats: LockstepServers, way: str, standardize: bool) -> None:
+def test_a_kept_model_projects_rows(lockstep_servers: LockstepServers, way: str, standardize: bool) -> None:
     X = sample(18, 50, 11)
-    pca = fitted(way, X, seats, standardize=standardize, k=4, keep="wide", allow=("transform", "scores"))
+    pca = fitted(way, X, lockstep_servers, standardize=standardize, k=4, keep="wide", allow=("transform", "scores"))
     new = wider(X[:5]) if way == "rows" else X[:5]
     model = pca.shared_model()
     projected = pca.model_.project(new)
@@ -180,22 +180,22 @@ def test_a_kept_model_projects_rows(seats: LockstepServers, way: str, standardiz
 
 
 @pytest.mark.usefixtures("few_zeros")
-def test_rows_cannot_be_added(seats: LockstepServers) -> None:
-    pca = fitted("rows", sample(18, 50, 11), seats, k=2, keep="wide")
+def test_rows_cannot_be_added(lockstep_servers: LockstepServers) -> None:
+    pca = fitted("rows", sample(18, 50, 11), lockstep_servers, k=2, keep="wide")
     assert "partial_fit" not in pca.allowed_
     with pytest.raises(ValueError, match="fit all owners again"):
         pca.partial_fit(wider(sample(9, 50, 12)))
 
 
-def test_openings(seats: LockstepServers) -> None:
+def test_openings(lockstep_servers: LockstepServers) -> None:
     """What the page says of tables with more columns than rows, and nothing else."""
     X = sample(16, 40, 12)
-    pca = fitted("aligned", X, seats, k=3, fixed_iterations=16)
+    pca = fitted("aligned", X, lockstep_servers, k=3, fixed_iterations=16)
     servers = [(line["what"], tuple(line["shape"])) for line in pca.openings_ if line["to"] == "servers"]
     assert servers == [("shuffled ranks", (16,)), ("verification bit", ()), ("verification of components", ())]
-    for audits in seats.audits:
+    for audits in lockstep_servers.audits:
         assert all(audit == audits[0] for audit in audits)
-    rows = fitted("rows", X, seats, k=3, fixed_iterations=20)
+    rows = fitted("rows", X, lockstep_servers, k=3, fixed_iterations=20)
     servers = [(line["what"], tuple(line["shape"])) for line in rows.openings_ if line["to"] == "servers"]
     assert servers == [
         ("rounded numbers of rows", (3,)),
@@ -209,28 +209,28 @@ def test_servers_see_rounded_numbers_of_rows_only(standardize: bool) -> None:
     """Owners of 1 and of 4 rows send packets and lead to messages of the same sizes, and to the same public parameters."""
     views = []
     for few in (1, 4):
-        seats = LockstepServers(record=True)
+        lockstep_servers = LockstepServers(record=True)
         owners = [sample(few, 40, 1), sample(7, 40, 2)]
-        PCA(2, standardize=standardize, servers=seats, fixed_iterations=16).fit(owners)
-        public = [{key: value for key, value in one.items() if key != "table"} for one in seats.public]
-        views.append(([[len(part) for part in view] for view in seats.views], public))
+        PCA(2, standardize=standardize, servers=lockstep_servers, fixed_iterations=16).fit(owners)
+        public = [{key: value for key, value in one.items() if key != "table"} for one in lockstep_servers.public]
+        views.append(([[len(part) for part in view] for view in lockstep_servers.views], public))
     assert views[0] == views[1]
 
 
 @pytest.mark.usefixtures("few_zeros")
 @both
-def test_an_owner_far_from_the_others(seats: LockstepServers, standardize: bool) -> None:
+def test_an_owner_far_from_the_others(lockstep_servers: LockstepServers, standardize: bool) -> None:
     """Its mean lies 10^5 deviations away, its own deviations are 10^-3 of the others', and it has a single row besides."""
     owners = [sample(9, 140, 1) + 1e9, sample(11, 140, 2) * 1e-3 + 1e5 + 1e9, sample(1, 140, 3) + 1e9]
     X = np.vstack(owners)
-    pca = PCA(3, standardize=standardize, servers=seats).fit(owners)
+    pca = PCA(3, standardize=standardize, servers=lockstep_servers).fit(owners)
     assert is_dual(pca)
     pca.partition = None
     check(pca, X)
 
 
 @both
-def test_rows_that_only_servers_find_common(seats: LockstepServers, standardize: bool) -> None:
+def test_rows_that_only_servers_find_common(lockstep_servers: LockstepServers, standardize: bool) -> None:
     """Owners have other rows besides, far away; a column that is constant in the common rows counts as constant."""
     X = sample(40, 60, 20)
     X[30:] = X[30:] * 50 + 1000
@@ -243,14 +243,14 @@ def test_rows_that_only_servers_find_common(seats: LockstepServers, standardize:
     for (a, b), rows in zip(itertools.pairwise(ends), known, strict=True):
         order = random.permutation(rows)
         owners.append(with_ids(X[order, a:b], names[a:b], order))
-    pca = PCA(4, standardize=standardize, partition=Columns("id"), servers=seats).fit(owners)
+    pca = PCA(4, standardize=standardize, partition=Columns("id"), servers=lockstep_servers).fit(owners)
     assert is_dual(pca)
     check(pca, X[:30], float(np.ptp(X)))
 
 
-def test_as_many_rows_as_columns_are_not_wide(seats: LockstepServers) -> None:
+def test_as_many_rows_as_columns_are_not_wide(lockstep_servers: LockstepServers) -> None:
     """Rows of zeros count: one row each of three owners are 96."""
-    assert not is_dual(fitted("aligned", sample(40, 40, 13), seats, k=2))
+    assert not is_dual(fitted("aligned", sample(40, 40, 13), lockstep_servers, k=2))
     X = sample(3, 97, 13)
     assert are_wide(open_rows(list(X[:, None])))
     assert not are_wide(open_rows(list(X[:, None, 1:])))

@@ -147,8 +147,8 @@ def test_more_columns_than_rows() -> None:
     assert "convergence level" in whats(EVERY["wide rows, about to be topk"], SERVERS), "201 rows may be of 198 columns"
     (line,) = [line for line in in_words(EVERY["wide rows"].spec) if "rounded numbers of rows" in line]
     assert line == (
-        "to the four servers: rounded numbers of rows (how many rows every owner has, rounded up to a multiple of 32; all who "
-        "have a part in the job see that, too, from the sizes of uploads)"
+        "to the four servers: rounded numbers of rows (the number of rows of every owner, rounded up to a multiple of 32; all "
+        "members of the job also see it from the sizes of uploads)"
     )
 
 
@@ -167,9 +167,7 @@ def test_owners_of_loadings_get_nothing_of_others_columns() -> None:
     ]
     assert whats(EVERY["loadings"], RECEIVER) == ["scale exponents", *variances]
     (line,) = [line for line in in_words(EVERY["loadings"].spec) if line.startswith("to north")]
-    assert line.startswith(
-        "to north: loadings (what the principal components say of its own columns; with its own rows it can"
-    )
+    assert line.startswith("to north: loadings (the loadings of its own columns; with its own rows it can")
 
 
 def test_parts_are_the_same_everywhere() -> None:
@@ -184,7 +182,7 @@ def test_words_for_who_must_approve() -> None:
     assert any(line.startswith("to the four servers: verification bit") for line in text)
     assert any(line.startswith(f"to {RECEIVER}: means") for line in text)
     assert text[-2].endswith("flags of new rows for north, if you agree again")
-    assert text[-1].endswith("scores of new rows for nobody, if you agree again")
+    assert text[-1].endswith("scores of new rows for no receiver, if you agree again")
 
 
 ABC, AB = job(), job(owners=("north", "south"), name="less")
@@ -203,7 +201,7 @@ def test_a_difference_of_two_jobs_shows_one_owner() -> None:
 def test_different_receivers_must_meet() -> None:
     other = job(owners=("north", "south"), receivers={"spare": ["model"]})
     (line,) = together(other.spec, [("first", ABC.spec)], "north")
-    assert "whoever sees both results can compute" in line
+    assert "anyone with both results can compute" in line
 
 
 def test_the_same_owners_again() -> None:
@@ -238,7 +236,7 @@ def test_approvers_of_rows_read_what_a_result_tells_by_its_nature() -> None:
 def test_approvers_of_two_owners_read_what_these_learn_of_each_other() -> None:
     two = fit_job(MEMBERSHIP, "two", OWNERS[:2], COLUMNS, {RECEIVER: ["model"]}).spec
     three = fit_job(MEMBERSHIP, "three", OWNERS[:3], COLUMNS, {RECEIVER: ["model"]}).spec
-    said = "with two owners, whoever has the result and one owner's rows can subtract that owner's part"
+    said = "with two owners, anyone with the result and one owner's rows can subtract that owner's part"
     assert any(said in line for line in nature_in_words(two))
     assert not any(said in line for line in nature_in_words(three))
 

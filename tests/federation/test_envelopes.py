@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.federation import IDENTITIES, OWNERS, SEAT_KEYS, contribution, job
+from harness.federation import IDENTITIES, OWNERS, SERVER_KEYS, contribution, job
 from ppca.federation import envelopes as module
 from ppca.federation.envelopes import Envelopes, message_of, messages, opened, summands_at
 from ppca.federation.errors import ObjectRefused
@@ -21,7 +21,7 @@ from ppca.protocol import share
 from ppca.runtime.control import encode
 
 JOB = job()
-PUBLIC = [key.public for key in SEAT_KEYS]
+PUBLIC = [key.public for key in SERVER_KEYS]
 
 
 def sent(count: int, shape: tuple[int, ...] = (5, 3)) -> tuple[list[list[Object]], Object]:
@@ -37,13 +37,13 @@ def sent(count: int, shape: tuple[int, ...] = (5, 3)) -> tuple[list[list[Object]
 
 
 def plain(items: list[Object], seat: int) -> list[bytes]:
-    return list(opened(items, SEAT_KEYS[seat], seat))
+    return list(opened(items, SERVER_KEYS[seat], seat))
 
 
 def test_every_seat_gets_its_packets_and_the_digests_fit() -> None:
     made, last = sent(3)
     said = last.json()
-    assert said["pieces"] == [[item.digest for item in each] for each in made]
+    assert said["chunks"] == [[item.digest for item in each] for each in made]
     for seat in range(4):
         found = list(messages(plain(made[seat], seat)))
         assert [kind for kind, _ in found] == ["rows", "rows", "rows", "packets"]
@@ -64,30 +64,30 @@ def test_mates_have_what_they_have_in_common() -> None:
 
 
 def test_a_stream_over_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     made, _ = sent(20)
     assert min(len(each) for each in made) > 2
     for seat in range(4):
-        pieces = plain(made[seat], seat)
-        assert {len(piece) for piece in pieces[:-1]} == {1000}
-        assert len(list(messages(pieces))) == 21
+        chunks = plain(made[seat], seat)
+        assert {len(chunk) for chunk in chunks[:-1]} == {1000}
+        assert len(list(messages(chunks))) == 21
 
 
 def test_envelopes_in_another_place_do_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     made, _ = sent(20)
     first, second, *_ = made[1]
     for wrong in ([second, first], [second], [first, first]):
         with pytest.raises(ObjectRefused):
             plain(wrong, 1)
     with pytest.raises(ObjectRefused):
-        list(opened(made[1], SEAT_KEYS[1], 3))
+        list(opened(made[1], SERVER_KEYS[1], 3))
     with pytest.raises(ObjectRefused):
-        list(opened(made[1], SEAT_KEYS[3], 1))
-    theft = Object.make(IDENTITIES["south"], "envelope", JOB.id, first.payload, to=1, piece=0)
+        list(opened(made[1], SERVER_KEYS[3], 1))
+    theft = Object.make(IDENTITIES["south"], "envelope", JOB.id, first.payload, to=1, chunk=0)
     with pytest.raises(ObjectRefused):
         plain([theft], 1)
-    elsewhere = Object.make(IDENTITIES["north"], "envelope", "0" * 64, first.payload, to=1, piece=0)
+    elsewhere = Object.make(IDENTITIES["north"], "envelope", "0" * 64, first.payload, to=1, chunk=0)
     with pytest.raises(ObjectRefused):
         plain([elsewhere], 1)
 
@@ -111,8 +111,8 @@ def test_a_stream_cut_anywhere_breaks_off(size: int) -> None:
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=6))
 def test_where_pieces_end_does_not_matter(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
-    pieces = [STREAM[a:b] for a, b in itertools.pairwise(edges)]
-    assert summands_at(3, messages(pieces)) == summands_at(3, messages([STREAM]))
+    chunks = [STREAM[a:b] for a, b in itertools.pairwise(edges)]
+    assert summands_at(3, messages(chunks)) == summands_at(3, messages([STREAM]))
 
 
 @given(place=st.integers(0, len(STREAM) - 1), new=st.binary(min_size=1, max_size=6))
@@ -155,7 +155,7 @@ def test_what_is_announced_takes_no_memory() -> None:
 
 
 def test_memory_does_not_grow_with_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 16)
     kept: list[int] = []
     envelopes = Envelopes(IDENTITIES["north"], JOB.id, PUBLIC, lambda item: kept.append(len(item.data)))
     block = share(np.zeros((64, 64)))
@@ -171,14 +171,14 @@ def test_memory_does_not_grow_with_the_stream(monkeypatch: pytest.MonkeyPatch) -
     finally:
         tracemalloc.stop()
     assert sum(kept) > 60 * 4 * 64 * 64 * 16
-    assert peak < 4 << 20, "four open pieces, and the one that is sealed"
+    assert peak < 4 << 20, "four open chunks, and the one that is sealed"
 
 
 def test_one_message_and_nothing_else() -> None:
     data = b"".join(encode("record", public={"a": 1}))
     assert message_of(data, "record") == {"public": {"a": 1}}
     for wrong in (b"", data[:-1], data + b"\0", data + data, b"x" * 50, b"".join(encode("result", public={}))):
-        with pytest.raises(ObjectRefused, match="no record"):
+        with pytest.raises(ObjectRefused, match="not a valid record"):
             message_of(wrong, "record")
 
 

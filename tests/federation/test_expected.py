@@ -25,7 +25,7 @@ def rows(part: Any, width: int) -> tuple[str, dict[str, Any]]:
 def taken(*messages: tuple[str, dict[str, Any]]) -> int:
     """How many messages of the owner server 0 takes before it refuses one."""
     found: list[Any] = []
-    with pytest.raises(ObjectRefused, match="the contribution of north is not what the job asks for"):
+    with pytest.raises(ObjectRefused, match="the contribution of north does not fit the job"):
         found.extend(checked(SOLE.spec.data, "north", 0, iter(messages)))
     return len(found)
 

@@ -82,7 +82,7 @@ def test_any_cut_of_the_file_is_refused(path: Path) -> None:
     whole = path.read_bytes()
     for size in range(len(whole) - len("-----END PRIVATE KEY-----\n")):
         path.write_bytes(whole[:size])
-        with pytest.raises(FileRefused, match="no identity"):
+        with pytest.raises(FileRefused, match="not a private key"):
             Identity.load(path)
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_refused_or_is_another_key(
 def test_another_kind_of_key_is_refused(path: Path) -> None:
     pem = X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     path.write_bytes(b"ppca identity of north\n" + pem)
-    with pytest.raises(FileRefused, match="no identity"):
+    with pytest.raises(FileRefused, match="not a private key"):
         Identity.load(path)
 
 

@@ -73,20 +73,20 @@ def test_any_changed_bit_undoes_the_signatures(place: int, bit: int) -> None:
         ("number = 0", "number = 4", "number"),
         ("number = 1", "number = 0", "own number"),
         ("number = 0", "number = 0\nport = 2", "port"),
-        ('member = "beta"', 'member = "Beta"', "no name"),
-        ('member = "beta"', 'member = "../beta"', "no name"),
+        ('member = "beta"', 'member = "Beta"', "not a valid member name"),
+        ('member = "beta"', 'member = "../beta"', "not a valid member name"),
         ('name = "north"', 'name = "south"', "two keys"),
         ('roles = ["owner"]', 'roles = ["operator"]', "roles"),
         ('roles = ["owner"]', 'roles = ["owner"]\nadmin = true', "admin"),
-        ('name = "test"', 'name = "../test"', "no name of a federation"),
-        ('name = "test"', 'name = "te/st"', "no name of a federation"),
-        ('name = "test"', 'name = ""', "no name of a federation"),
-        ("127.0.0.1:7001", "127.0.0.1", "no address"),
-        ("127.0.0.1:7001", "127.0.0.1:0", "no address"),
-        ("127.0.0.1:7001", "127.0.0.1:70000", "no address"),
-        ("127.0.0.1:7001", "user@127.0.0.1:7001", "no address"),
-        ("127.0.0.1:7001", "127.0.0.1/x:7001", "no address"),
-        ("127.0.0.1:7001", "a b:7001", "no address"),
+        ('name = "test"', 'name = "../test"', "not a valid federation name"),
+        ('name = "test"', 'name = "te/st"', "not a valid federation name"),
+        ('name = "test"', 'name = ""', "not a valid federation name"),
+        ("127.0.0.1:7001", "127.0.0.1", "not an address"),
+        ("127.0.0.1:7001", "127.0.0.1:0", "not an address"),
+        ("127.0.0.1:7001", "127.0.0.1:70000", "not an address"),
+        ("127.0.0.1:7001", "user@127.0.0.1:7001", "not an address"),
+        ("127.0.0.1:7001", "127.0.0.1/x:7001", "not an address"),
+        ("127.0.0.1:7001", "a b:7001", "not an address"),
     ],
 )
 def test_what_is_refused(old: str, new: str, words: str) -> None:
@@ -148,13 +148,13 @@ def test_a_first_revision_has_no_former_keys() -> None:
 
 
 def test_nobody_is_called_servers() -> None:
-    with pytest.raises(FileRefused, match="is no name of a member"):
+    with pytest.raises(FileRefused, match="is not a valid member name"):
         Membership(MEMBERSHIP.data.replace(b'name = "north"', b'name = "servers"'), {})
 
 
 def test_three_seats_are_no_federation(tmp_path: Path) -> None:
     text = MEMBERSHIP.data.decode()
-    cut = text[: text.index("number = 3") - len("[[seat]]\n")] + text[text.index("[[member]]") :]
+    cut = text[: text.index("number = 3") - len("[[server]]\n")] + text[text.index("[[member]]") :]
     data = cut.encode()
     put_membership(tmp_path, Membership(data, {n: IDENTITIES[n].sign(statement(data)) for n in OPERATORS}))
     with pytest.raises(FileRefused, match="four servers are needed, there are 3"):
@@ -163,7 +163,7 @@ def test_three_seats_are_no_federation(tmp_path: Path) -> None:
 
 def test_an_identity_that_is_not_pinned() -> None:
     MEMBERSHIP.check_identity(IDENTITIES["north"])
-    with pytest.raises(FileRefused, match="no member of test"):
+    with pytest.raises(FileRefused, match="not a member of test"):
         MEMBERSHIP.check_identity(IDENTITIES["nobody"])
     with pytest.raises(FileRefused, match="is not the one that test, revision 1, pins"):
         MEMBERSHIP.check_identity(Identity("north", IDENTITIES["nobody"].key))
@@ -184,7 +184,7 @@ def test_a_federation_that_nobody_has_signed(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_long_or_missing(tmp_path: Path) -> None:
     (tmp_path / "federation.toml").write_bytes(b"#" * (5 << 20))
-    with pytest.raises(FileRefused, match="no file of a federation"):
+    with pytest.raises(FileRefused, match="not a file of a federation"):
         Membership.load(tmp_path)
     with pytest.raises(FileRefused, match="cannot read"):
         Membership.load(tmp_path / "none")
@@ -194,7 +194,7 @@ def test_a_file_that_is_too_long_or_missing(tmp_path: Path) -> None:
     "data", [b"\xff", b"a = ", b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"[a]\n[a]", b"a = 1979-13-01"]
 )
 def test_what_is_no_toml(data: bytes) -> None:
-    with pytest.raises(FederationError, match="no TOML"):
+    with pytest.raises(FederationError, match="not valid TOML"):
         Membership(data, {})
 
 
@@ -223,7 +223,7 @@ def test_a_removed_member_is_none() -> None:
     assert second.digest != MEMBERSHIP.digest
 
 
-def seats_of(names: Sequence[str], identities: Mapping[str, Identity]) -> tuple[dict[str, object], ...]:
+def servers_of(names: Sequence[str], identities: Mapping[str, Identity]) -> tuple[dict[str, object], ...]:
     place = {"api": "127.0.0.1:7443", "mesh": "127.0.0.1:7444"}
     return tuple(
         {"number": seat, "member": name, "key": key_text(identities[name].public), **place}
@@ -241,21 +241,21 @@ def test_operators_vouch_for_what_they_signed_before_also_with_a_former_key() ->
     assert membership(3, left_out=("north",)).vouches_for(MEMBERSHIP)
     anew = Identity("gamma", Ed25519PrivateKey.generate())
     former = ({"name": "gamma", "key": key_text(IDENTITIES["gamma"].public)},)
-    later = {"name": "test", "revision": 2, "seat": seats_of(OPERATORS, IDENTITIES | {"gamma": anew})}
+    later = {"name": "test", "revision": 2, "server": servers_of(OPERATORS, IDENTITIES | {"gamma": anew})}
     assert signed({**later, "former": former}, OPERATORS, IDENTITIES | {"gamma": anew}).vouches_for(MEMBERSHIP)
     assert not signed(later, OPERATORS, IDENTITIES | {"gamma": anew}).vouches_for(MEMBERSHIP)
 
 
 def test_nobody_vouches_for_keys_of_others_or_for_what_is_not_signed() -> None:
     others = {name: Identity(name, Ed25519PrivateKey.generate()) for name in OPERATORS}
-    forged = {"name": "test", "revision": 1, "seat": seats_of(OPERATORS, others)}
+    forged = {"name": "test", "revision": 1, "server": servers_of(OPERATORS, others)}
     assert not MEMBERSHIP.vouches_for(signed(forged, OPERATORS, others))
     owners = ("north", "south", "west", "spare")
-    taken = {"name": "test", "revision": 1, "seat": seats_of(owners, IDENTITIES)}
+    taken = {"name": "test", "revision": 1, "server": servers_of(owners, IDENTITIES)}
     assert not MEMBERSHIP.vouches_for(signed(taken, owners, IDENTITIES))  # members, but no operators
     second = membership(2)
     assert not MEMBERSHIP.vouches_for(Membership(second.data, MEMBERSHIP.signatures))
-    other = {"name": "other", "revision": 1, "seat": seats_of(OPERATORS, IDENTITIES)}
+    other = {"name": "other", "revision": 1, "server": servers_of(OPERATORS, IDENTITIES)}
     assert not MEMBERSHIP.vouches_for(signed(other, OPERATORS, IDENTITIES))
 
 

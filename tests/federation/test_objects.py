@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.federation import IDENTITIES, MEMBERSHIP, job, make, membership
 from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.federation.identity import Identity
-from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Header, Object, sha256
+from ppca.federation.objects import KINDS, MAGIC, MAX_BYTES, MAX_HEADER, Header, Object, sha256
 from ppca.federation.sealing import PRIVATE_BYTES, PUBLIC_BYTES, SealingKey, seal
 from ppca.federation.text import is_plain, plain
 from ppca.jobs.checks import SpecError, is_digest
@@ -36,7 +36,7 @@ FACTS = st.recursive(
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     payload=st.binary(max_size=300),
-    about=st.dictionaries(st.sampled_from(["to", "why", "x", "piece"]), FACTS, max_size=3),
+    about=st.dictionaries(st.sampled_from(["to", "why", "x", "chunk"]), FACTS, max_size=3),
 )
 def test_an_object_comes_back(kind: str, payload: bytes, about: dict[str, Any]) -> None:
     item = make("north", kind, JOB, payload, **about)
@@ -47,7 +47,7 @@ def test_an_object_comes_back(kind: str, payload: bytes, about: dict[str, Any]) 
     found.check_author(MEMBERSHIP.signers)
 
 
-ITEM = make("north", "envelope", JOB, bytes(range(256)), to=1, piece=0)
+ITEM = make("north", "envelope", JOB, bytes(range(256)), to=1, chunk=0)
 
 
 def test_any_flipped_bit_is_refused() -> None:
@@ -75,10 +75,10 @@ FIELDS_OF_ITEM = {name: ITEM.header.as_dict()[name] for name in ("kind", "author
 def test_a_header_needs_a_digest_and_a_size(digest: Any, size: Any) -> None:
     """A server lists headers of objects that it has: members check what it says."""
     assert Header.of(FIELDS_OF_ITEM, ITEM.digest, 3).size == 3
-    with pytest.raises(ObjectRefused, match="no digest or size"):
+    with pytest.raises(ObjectRefused, match="not have a valid digest and size"):
         Header.of(FIELDS_OF_ITEM, digest, size)
     if size != 3:
-        with pytest.raises(ObjectRefused, match="no digest or size"):
+        with pytest.raises(ObjectRefused, match="not have a valid digest and size"):
             Header.of(FIELDS_OF_ITEM, ITEM.digest, size)
 
 
@@ -97,9 +97,9 @@ def test_only_the_author_signs() -> None:
     forged = Object.make(Identity("north", IDENTITIES["south"].key), "approval", JOB.id)
     with pytest.raises(ObjectRefused, match="north did not sign"):
         forged.check_author(MEMBERSHIP.signers)
-    with pytest.raises(ObjectRefused, match="no member"):
+    with pytest.raises(ObjectRefused, match="not a member"):
         make("nobody", "approval", JOB).check_author(MEMBERSHIP.signers)
-    with pytest.raises(ObjectRefused, match="no member"):
+    with pytest.raises(ObjectRefused, match="not a member"):
         make("north", "approval", JOB).check_author(membership(2, left_out=("north",)).signers)
 
 
@@ -146,7 +146,7 @@ def test_headers_that_are_no_json(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "length", [b"", b"-1", b"+1", b" 1", b"1e3", b"99999999", b"\xb2", str(MOST_HEADER + 1).encode(), b"0"]
+    "length", [b"", b"-1", b"+1", b" 1", b"1e3", b"99999999", b"\xb2", str(MAX_HEADER + 1).encode(), b"0"]
 )
 def test_lengths_that_are_none(length: bytes) -> None:
     with pytest.raises(ObjectRefused):
@@ -155,7 +155,7 @@ def test_lengths_that_are_none(length: bytes) -> None:
 
 def test_too_long() -> None:
     with pytest.raises(ObjectRefused, match="too long"):
-        Object.parse(MAGIC + bytes(MOST_BYTES))
+        Object.parse(MAGIC + bytes(MAX_BYTES))
 
 
 @given(data=st.binary(max_size=100))
@@ -166,7 +166,7 @@ def test_any_bytes_are_refused_by_name(data: bytes) -> None:
 
 def test_payloads_that_are_no_json() -> None:
     for payload in (b"", b"{", b"[" * 100_000, b"\xff"):
-        with pytest.raises(ObjectRefused, match="no JSON"):
+        with pytest.raises(ObjectRefused, match="not valid JSON"):
             make("north", "contribution", JOB, payload).json()
 
 
@@ -178,7 +178,7 @@ def test_digests(value: Any) -> None:
 # -- sealing -------------------------------------------------------------------------------------------------------------
 
 KEY, OTHER = SealingKey(), SealingKey()
-INFO: dict[str, Any] = {"what": "envelope", "job": JOB.id, "owner": "north", "seat": 1, "piece": 0}
+INFO: dict[str, Any] = {"what": "envelope", "job": JOB.id, "owner": "north", "server": 1, "chunk": 0}
 SEALED = seal(b"a share", KEY.public, **INFO)
 
 
@@ -189,10 +189,18 @@ def test_what_is_sealed_opens_for_its_reader(plain: bytes) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"what": "result"}, {"job": "0" * 64}, {"owner": "south"}, {"seat": 2}, {"piece": 1}, {"piece": "0"}, {"more": 1}],
+    [
+        {"what": "result"},
+        {"job": "0" * 64},
+        {"owner": "south"},
+        {"server": 2},
+        {"chunk": 1},
+        {"chunk": "0"},
+        {"more": 1},
+    ],
 )
 def test_for_another_purpose_it_does_not_open(change: dict[str, Any]) -> None:
-    with pytest.raises(ObjectRefused, match="another reader, job or place"):
+    with pytest.raises(ObjectRefused, match="another reader, job or position"):
         KEY.open(SEALED, **{**INFO, **change})
 
 
@@ -217,8 +225,8 @@ def test_the_key_of_the_published_seed() -> None:
 
 
 def test_the_purpose_does_not_depend_on_the_order_of_its_fields() -> None:
-    sealed = seal(b"a share", KEY.public, job="j", seat=1)
-    assert KEY.open(sealed, seat=1, job="j") == b"a share"
+    sealed = seal(b"a share", KEY.public, job="j", server=1)
+    assert KEY.open(sealed, server=1, job="j") == b"a share"
 
 
 def test_a_changed_or_cut_seal_does_not_open() -> None:

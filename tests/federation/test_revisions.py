@@ -19,7 +19,7 @@ def with_new_keys(revision: int, *names: str) -> Membership:
     """A revision in which these operators have new keys, signed by the four keys that it lists."""
     identities = IDENTITIES | {name: Identity(name, Ed25519PrivateKey.generate()) for name in names}
     content = MEMBERSHIP.file.model_dump() | {"revision": revision}
-    content["seat"] = tuple(seat | {"key": key_text(identities[seat["member"]].public)} for seat in content["seat"])
+    content["server"] = tuple(seat | {"key": key_text(identities[seat["member"]].public)} for seat in content["server"])
     data = render(toml.validated(MembershipFile, content, "the federation"))
     return Membership(data, {name: identities[name].sign(statement(data)) for name in OPERATORS})
 

@@ -456,10 +456,10 @@ def test_erased_says_how_it_ended() -> None:
 def test_an_operator_who_receives_offers_two_keys() -> None:
     """One as a server and one as receiver; none stands for the other."""
     of = job(receivers={"alpha": ["model"]}, federation=MEMBERSHIP)
-    as_seat, *_ = offers(of)
-    objects = Objects(headers([as_seat]))
-    assert objects.offer("alpha", of_seat=True) == as_seat.header
-    assert objects.offer("alpha", of_seat=False) is None
+    as_server, *_ = offers(of)
+    objects = Objects(headers([as_server]))
+    assert objects.offer("alpha", of_server=True) == as_server.header
+    assert objects.offer("alpha", of_server=False) is None
     waited = [
         item.what
         for item in job_state_of(of.proposal, headers(offers(of)[:4]), MEMBERSHIP, NOW).waiting
@@ -469,9 +469,9 @@ def test_an_operator_who_receives_offers_two_keys() -> None:
 
 
 def test_the_latest_offer_of_a_restored_seat_counts() -> None:
-    made = [make("beta", "offer", JOB, b"k", seat=1, **({"again": n} if n else {})) for n in range(4)]
+    made = [make("beta", "offer", JOB, b"k", server=1, **({"again": n} if n else {})) for n in range(4)]
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
-        assert Objects(headers([made[n] for n in order])).offer("beta", of_seat=True) == made[3].header
+        assert Objects(headers([made[n] for n in order])).offer("beta", of_server=True) == made[3].header
 
 
 def test_a_server_that_has_finished_keeps_its_part_whatever_the_others_say() -> None:

@@ -39,7 +39,8 @@ def check_subspaces(pca: PCA, pooled: Floats, gap: float = 0.02) -> None:
 
 
 def check_components(pca: PCA, wanted: Floats, pooled: Floats) -> None:
-    """Each component within twice residual / gap (Davis and Kahan), where its eigenvalue is 1e-5 of the largest from others."""
+    """Each component within twice residual / gap (Davis and Kahan), where its eigenvalue is 1e-5 of the largest from
+    others."""
     values, _ = spectrum(pooled, pca.standardize)
     gaps = np.minimum(np.diff(-values, prepend=-np.inf), np.diff(-values, append=np.inf))[: pca.n_components_]
     for ours, theirs, gap in zip(pca.components_, wanted, gaps, strict=True):

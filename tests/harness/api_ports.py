@@ -1,4 +1,5 @@
-"""A federation on loopback in one process: the API and mesh ports of four servers, without job_runners. For what asks servers."""
+"""A federation on loopback in one process: the API and mesh ports of four servers, without job_runners. For what asks
+servers."""
 
 from __future__ import annotations
 
@@ -51,15 +52,15 @@ class Doors:
     def found(
         self, *, revision: int = 1, at: tuple[str, ...] = (*OPERATORS, *MEMBERS), keys: dict[str, bytes] | None = None
     ) -> None:
-        """Writes and signs the federation's file; `at` some members only, or with other keys than the members have."""
+        """Write and signs the federation's file; `at` some members only, or with other keys than the members have."""
         pins = {name: identity.public for name, identity in self.identities.items()} | (keys or {})
-        seats = [
+        servers = [
             {"number": i, "member": name, "key": key_text(pins[name])}
             | {"api": f"127.0.0.1:{self.ports[3 * i]}", "mesh": f"127.0.0.1:{self.ports[3 * i + 1]}"}
             for i, name in enumerate(OPERATORS)
         ]
         members = [{"name": name, "key": key_text(pins[name]), "roles": roles} for name, roles in MEMBERS.items()]
-        content = {"name": "doors", "revision": revision, "seat": seats, "member": members}
+        content = {"name": "doors", "revision": revision, "server": servers, "member": members}
         data = render(toml.validated(MembershipFile, content, "test"))
         signatures = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
         for name in at:
@@ -69,34 +70,34 @@ class Doors:
     def membership(self, name: str) -> Membership:
         return Membership.load(self.folder / name)
 
-    def settings(self, seat: int, **more: Any) -> ServerSettings:
-        ports = self.ports[3 * seat : 3 * seat + 3]
+    def settings(self, server: int, **more: Any) -> ServerSettings:
+        ports = self.ports[3 * server : 3 * server + 3]
         listen = {key: f"127.0.0.1:{port}" for key, port in zip(("api", "mesh", "local"), ports, strict=True)}
-        content = {"seat": seat, "federation": "federation.toml", "identity": "identity.key"}
+        content = {"server": server, "federation": "federation.toml", "identity": "identity.key"}
         content |= {"listen": listen, "store": {"path": "store"}, **more}
-        return ServerSettings(toml.validated(ServerFile, content, "test"), self.folder / OPERATORS[seat])
+        return ServerSettings(toml.validated(ServerFile, content, "test"), self.folder / OPERATORS[server])
 
     # -- doors -------------------------------------------------------------------------------------------------------
 
-    def open(self, *seats: int, api: Callable[[ServerState], Api] | None = None) -> None:
-        """Opens API, mesh and health of these servers."""
-        for seat in seats:
-            settings = self.settings(seat)
+    def open(self, *servers: int, api: Callable[[ServerState], Api] | None = None) -> None:
+        """Open API, mesh and health of these servers."""
+        for server in servers:
+            settings = self.settings(server)
             settings.store.mkdir(mode=0o700, exist_ok=True)
             server_state = ServerState(settings)
             made = Api(server_state, None) if api is None else api(server_state)  # type: ignore[arg-type]
-            self._call(self._serve(seat, server_state, made))
-            self._sockets[3 * seat + 1].listen()
-            self._routers.append(Router(self._sockets[3 * seat + 1]))
+            self._call(self._serve(server, server_state, made))
+            self._sockets[3 * server + 1].listen()
+            self._routers.append(Router(self._sockets[3 * server + 1]))
 
-    async def _serve(self, seat: int, server_state: ServerState, api: Api) -> None:
+    async def _serve(self, server: int, server_state: ServerState, api: Api) -> None:
         door = web.AppRunner(api.application(), access_log=None)
         local = web.Application()
         local.add_routes([web.get("/healthz", _health)])
         health = web.AppRunner(local, access_log=None)
         for runner, sock, context in (
-            (door, self._sockets[3 * seat], server_state.tls.context(dialing=False)),
-            (health, self._sockets[3 * seat + 2], None),
+            (door, self._sockets[3 * server], server_state.tls.context(dialing=False)),
+            (health, self._sockets[3 * server + 2], None),
         ):
             await runner.setup()
             await web.SockSite(runner, sock, ssl_context=context).start()
@@ -119,4 +120,4 @@ class Doors:
 
 
 async def _health(request: web.Request) -> web.Response:
-    return web.json_response({"seat": 0, "links_up": 3})
+    return web.json_response({"server": 0, "links_up": 3})

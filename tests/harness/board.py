@@ -1,4 +1,5 @@
-"""All four servers as one list of objects, for tests of what members see: nothing runs, and operators say what a test says."""
+"""All four servers as one list of objects, for tests of what members see: nothing runs, and operators say what a test
+says."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 from harness import federation
 from harness.federation import IDENTITIES, MEMBERSHIP, OPERATORS, OWNERS, RECEIVER
 from ppca.federation.errors import NotReached
-from ppca.federation.membership import SEATS
+from ppca.federation.membership import SERVERS
 from ppca.federation.objects import Header, Object
 from ppca.federation.proposal import ProposedJob
 from ppca.member import MemberClient
@@ -29,7 +30,7 @@ class Board:
 
     def member(self, name: str) -> MemberClient:
         member = MemberClient(MEMBERSHIP, IDENTITIES[name], self.folder / name / "state")
-        member.seats = BoardSeats(self)  # type: ignore[assignment]
+        member.servers = BoardServers(self)  # type: ignore[assignment]
         return member
 
     def job(self, name: str = "first job", owners: tuple[str, ...] = OWNERS, **more: Any) -> ProposedJob:
@@ -71,12 +72,12 @@ class Board:
 
     def end(self, job: ProposedJob) -> None:
         """All servers have finished, and say what they opened."""
-        for seat, operator in enumerate(OPERATORS):
+        for server, operator in enumerate(OPERATORS):
             self.put(federation.ended(job, operator))
             bit = {"what": "verification bit", "shape": [], "to": "servers", "why": "is it accurate"}
             line = {"what": "components", "shape": [2, 3], "to": RECEIVER, "why": "agreed result"}
-            audit = json.dumps({"audit": [bit, line], "seat": seat}).encode()
-            self.say(operator, "audit", job, audit, attempt=1, seat=seat)
+            audit = json.dumps({"audit": [bit, line], "server": server}).encode()
+            self.say(operator, "audit", job, audit, attempt=1, server=server)
 
     def put(self, item: Object) -> None:
         with self.news:
@@ -102,12 +103,12 @@ class Board:
             raise NotReached("no server is reached: server 0 (alpha, 127.0.0.1:1000): Connection refused.")
 
 
-class BoardSeats:
+class BoardServers:
     """Stands for `member.seats.Seats`."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
-        self.clients = {seat: BoardClient(board) for seat in SEATS}
+        self.clients = {server: BoardClient(board) for server in SERVERS}
 
     def put(self, item: Object, to: int | None = None) -> None:
         self.board.check()

@@ -67,7 +67,7 @@ class Page:
         return found
 
     async def look(self, *, width: int = DESK, dark: bool = False, scripts: bool = True) -> None:
-        """How wide the screen is, whether it is dark, whether scripts run."""
+        """Return how wide the screen is, whether it is dark, whether scripts run."""
         mobile = width < 600
         await self.say(
             "Emulation.setDeviceMetricsOverride", width=width, height=850, deviceScaleFactor=1, mobile=mobile
@@ -88,7 +88,7 @@ class Page:
         return heard["result"].get("value")
 
     async def until(self, script: str, patience: float = PATIENCE) -> None:
-        """Waits until an expression is true, also across loads of the page."""
+        """Wait until an expression is true, also across loads of the page."""
         deadline = asyncio.get_running_loop().time() + patience
         while not await self.do(f"document.readyState == 'complete' && !!({script})"):
             if asyncio.get_running_loop().time() > deadline:
@@ -99,7 +99,7 @@ class Page:
         return str(await self.do("document.body.innerText"))
 
     async def width(self) -> int:
-        """How wide the content is: more than the screen, and a phone would scroll sideways."""
+        """Return how wide the content is: more than the screen, and a phone would scroll sideways."""
         return int(await self.do("document.documentElement.scrollWidth"))
 
     async def screenshot(self, path: Path) -> None:

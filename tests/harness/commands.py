@@ -1,4 +1,5 @@
-"""`ppca` commands in this process, on four servers in lock-step: no process starts, and a small fit takes 0.2 seconds."""
+"""`ppca` commands in this process, on four servers in lock-step: no process starts, and a small fit takes 0.2
+seconds."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from typer.testing import CliRunner
 from harness.lockstep import LockstepServers
 from ppca.cli.main import app
 from ppca.runtime import Outcome
-from ppca.runtime.local import seat_folder
+from ppca.runtime.local import server_folder
 from ppca.runtime.programs import load
 from ppca.runtime.store import Store
 
 
 class CommandServers(LockstepServers):
-    """Stand for `LocalServers` in a command. They keep shares where those keep them; TLS and timeouts have no meaning here."""
+    """Stand for `LocalServers` in a command. They keep shares where those keep them; TLS and timeouts have no meaning
+    here."""
 
     def __init__(self, *, state: Path | None = None, **_: Any) -> None:
         super().__init__(running=False)
@@ -29,7 +31,7 @@ class CommandServers(LockstepServers):
     def start(self) -> None:
         self.running = True
         if self.state is not None:
-            self.stores = [Store(seat_folder(self.state, seat)) for seat in range(4)]  # type: ignore[misc]
+            self.stores = [Store(server_folder(self.state, server)) for server in range(4)]  # type: ignore[misc]
 
     def stop(self) -> None:
         self.running = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ppca.federation.proposal import ProposedJob
 from ppca.member import MemberClient
-from ppca.server.admission import pieces_of
+from ppca.server.admission import chunks_of
 
 
 def envelopes_of(member: MemberClient, job: ProposedJob, owner: str) -> list[list[str]]:
     """Return the digests of an owner's envelopes by server, as its contribution lists them."""
     header = member.objects(job).by("contribution", owner)
     assert header is not None
-    return pieces_of(member.seats.get(header))
+    return chunks_of(member.servers.get(header))

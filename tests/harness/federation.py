@@ -48,14 +48,20 @@ def membership(
 ) -> Membership:
     """The federation's file, signed by the four operators. more: other fields of the file."""
     keys = {name: key_text(IDENTITIES[name].public) for name in NAMES}
-    seats = tuple(
-        {"number": seat, "member": name, "key": keys[name], "api": f"127.0.0.1:{ports[seat]}", "mesh": "127.0.0.1:9"}
-        for seat, name in enumerate(operators)
+    servers = tuple(
+        {
+            "number": server,
+            "member": name,
+            "key": keys[name],
+            "api": f"127.0.0.1:{ports[server]}",
+            "mesh": "127.0.0.1:9",
+        }
+        for server, name in enumerate(operators)
     )
     roles: dict[str, tuple[str, ...]] = {**dict.fromkeys(OWNERS, ("owner",)), RECEIVER: ("receiver",)}
     roles |= {"visitor": ("owner", "receiver"), "spare": ("owner", "receiver")}
     members = tuple({"name": n, "key": keys[n], "roles": r} for n, r in roles.items() if n not in left_out)
-    content: dict[str, Any] = {"name": "test", "revision": revision, "seat": seats, "member": members, **more}
+    content: dict[str, Any] = {"name": "test", "revision": revision, "server": servers, "member": members, **more}
     data = render(toml.validated(MembershipFile, content, "the federation"))
     return Membership(data, {name: IDENTITIES[name].sign(statement(data)) for name in operators})
 
@@ -79,20 +85,22 @@ def make(author: str, kind: str, of: ProposedJob | str, payload: bytes = b"", **
     return Object.make(IDENTITIES[author], kind, of if isinstance(of, str) else of.id, payload, **about)
 
 
-SEAT_KEYS = [SealingKey() for _ in OPERATORS]
+SERVER_KEYS = [SealingKey() for _ in OPERATORS]
 RECEIVER_KEY = SealingKey()
 
 
 def offers(of: ProposedJob) -> list[Object]:
     """Of the four servers and the receivers."""
-    seats = [make(name, "offer", of, SEAT_KEYS[seat].public, seat=seat) for seat, name in enumerate(OPERATORS)]
-    return [*seats, *(make(name, "offer", of, RECEIVER_KEY.public, receiver=name) for name in of.spec.receivers)]
+    servers = [
+        make(name, "offer", of, SERVER_KEYS[server].public, server=server) for server, name in enumerate(OPERATORS)
+    ]
+    return [*servers, *(make(name, "offer", of, RECEIVER_KEY.public, receiver=name) for name in of.spec.receivers)]
 
 
 def contribution(of: ProposedJob, owner: str, values: Any = (1.0, 2.0)) -> list[Object]:
     """An owner's envelopes, and its contribution last."""
     made: list[Object] = []
-    envelopes = Envelopes(IDENTITIES[owner], of.id, [key.public for key in SEAT_KEYS], made.append)
+    envelopes = Envelopes(IDENTITIES[owner], of.id, [key.public for key in SERVER_KEYS], made.append)
     envelopes.add("packets", [share(list(values))])
     last = envelopes.finish()
     return [*made, last]
@@ -124,21 +132,22 @@ def headers(items: Sequence[Object]) -> list[Header]:
     return [item.header for item in items]
 
 
-# -- servers ---------------------------------------------------------------------------------------------------------------
+# -- servers
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:
     return free_ports(1)[0]
 
 
-def write_files(folder: Path, federation: Membership, seat: int = 0, **tables: Any) -> Path:
+def write_files(folder: Path, federation: Membership, server: int = 0, **tables: Any) -> Path:
     """The folder of one server: identity, federation, server.toml. tables: of server.toml."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = federation.operators[seat]
+    name = federation.operators[server]
     write_identity(folder, name)
     put_membership(folder, federation)
-    api = federation.seats[seat].api
-    content: dict[str, Any] = {"seat": seat, "federation": "federation.toml", "identity": KEY_FILE} | tables
+    api = federation.servers[server].api
+    content: dict[str, Any] = {"server": server, "federation": "federation.toml", "identity": KEY_FILE} | tables
     content["listen"] = {"api": api, "mesh": "127.0.0.1:9", "local": "127.0.0.1:9"}
     content["store"] = {"path": "store"} | dict(tables.get("store", {}))
     write_whole(folder / "server.toml", render_server(toml.validated(ServerFile, content, "the server")))
@@ -158,8 +167,8 @@ def put_membership(folder: Path, federation: Membership) -> None:
     write_whole(folder / "federation.toml", federation.data)
 
 
-def server_state(folder: Path, federation: Membership = MEMBERSHIP, seat: int = 0, **tables: Any) -> ServerState:
-    return ServerState(ServerSettings.load(write_files(folder, federation, seat, **tables)))
+def server_state(folder: Path, federation: Membership = MEMBERSHIP, server: int = 0, **tables: Any) -> ServerState:
+    return ServerState(ServerSettings.load(write_files(folder, federation, server, **tables)))
 
 
 class Loop:
@@ -196,7 +205,7 @@ def served(of: ServerState, loop: Loop, use: Callable[[Api], None] = lambda api:
         of.attend(asyncio.get_running_loop())
         runner = web.AppRunner(api.application(), access_log=None, auto_decompress=False, shutdown_timeout=0.2)
         await runner.setup()
-        host, port = of.membership.seats[of.seat].api.split(":")
+        host, port = of.membership.servers[of.server].api.split(":")
         context = of.tls.context(dialing=False)
         assert runner.server is not None
         return runner, await asyncio.get_running_loop().create_server(runner.server, host, int(port), ssl=context)

@@ -16,12 +16,12 @@ from ppca.transport import Mesh, connect, connect_mesh, open_listener
 from ppca.transport.link import Link, TcpLink
 from ppca.transport.tcp import SocketMesh
 
-SEATS = range(4)
+SERVERS = range(4)
 MakeMeshes = Callable[..., list[Mesh]]
 TIMEOUT = PATIENCE  # a server that waits that long has not noticed what happened
 
 
-def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SEATS) -> list[Any]:
+def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SERVERS) -> list[Any]:
     """Run ``body(mesh)`` in one thread per server; returns by server what it returned, or the exception it raised."""
 
     def guarded(mesh: Mesh) -> Any:
@@ -35,7 +35,7 @@ def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SEATS) -> 
     pool.shutdown(wait=False)
     _, hung = wait(futures.values(), 2 * PATIENCE)
     assert not hung, "a server hangs"
-    return [futures[seat].result() if seat in futures else None for seat in SEATS]
+    return [futures[seat].result() if seat in futures else None for seat in SERVERS]
 
 
 def succeed(meshes: list[Mesh], body: Callable[[Mesh], Any]) -> list[Any]:
@@ -71,12 +71,12 @@ class Servers:
     """Connects four servers over loopback, each in its own thread; each may get its own settings."""
 
     def __init__(self) -> None:
-        self.listeners = [open_listener() for _ in SEATS]
+        self.listeners = [open_listener() for _ in SERVERS]
         self.addresses = {seat: listener.getsockname()[:2] for seat, listener in enumerate(self.listeners)}
 
     def connect(
         self,
-        seats: Any = SEATS,
+        seats: Any = SERVERS,
         *,
         own: dict[int, dict[str, Any]] | None = None,
         until: Callable[[Meetings], Any] | None = None,
@@ -96,7 +96,7 @@ class Servers:
         if until is not None:
             threading.Thread(target=end_time, args=(meetings, len(seats), until), daemon=True).start()
         with patch.object(connect, "_Connector", meet):
-            return run(list(SEATS), join, seats)  # type: ignore[arg-type]
+            return run(list(SERVERS), join, seats)  # type: ignore[arg-type]
 
     def close(self) -> None:
         for listener in self.listeners:
@@ -104,7 +104,7 @@ class Servers:
 
 
 def end_time(meetings: Meetings, number: int, until: Callable[[Meetings], Any]) -> None:
-    """Lets every server run into its timeout as soon as `until` is true."""
+    """Let every server run into its timeout as soon as `until` is true."""
     give_up = time.monotonic() + TIMEOUT
     while (len(meetings) < number or not until(meetings)) and time.monotonic() < give_up:
         time.sleep(0.01)
@@ -120,7 +120,7 @@ class Rogue:
     """Server 0's mesh over raw sockets whose other ends the test holds: ``peers[server]`` can say anything."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
-        pairs = {peer: socket.socketpair() for peer in SEATS if peer}
+        pairs = {peer: socket.socketpair() for peer in SERVERS if peer}
         self.mesh = SocketMesh(0, [TcpLink(ours, 0, peer) for peer, (ours, _) in pairs.items()], timeout=timeout)
         self.peers = {peer: theirs for peer, (_, theirs) in pairs.items()}
 

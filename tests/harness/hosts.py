@@ -1,6 +1,7 @@
 """Hosts for tests: processes in namespaces of their own (network, mounts, names, processes) on one switch.
 
-A host has its own address and hostname, its own /etc, /opt, /run, /var/lib and home; programs are those of this machine.
+A host has its own address and hostname, its own /etc, /opt, /run, /var/lib and home; programs are those of this
+machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ table inet guard {
 
 
 def why_not() -> str:
-    """Why there can be no hosts here; empty if there can."""
+    """Return why there can be no hosts here; empty if there can."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return (
@@ -108,7 +109,7 @@ class Host(Space):
 
     @property
     def desk(self) -> Path:
-        """Where its member works."""
+        """Return where its member works."""
         return self.home / "ppca"
 
     def run(self, script: str, *, told: str = "", patience: float = 600) -> subprocess.CompletedProcess[str]:

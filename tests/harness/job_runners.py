@@ -1,8 +1,9 @@
-"""Four servers of a federation in one process: real stores, admission, keys and job_runners. Only processes are replaced.
+"""Four servers of a federation in one process: real stores, admission, keys and job_runners. Only processes are
+replaced.
 
-Objects pass between the servers in memory. The worker of an attempt is a `FakeAttempt`: it meets those of the other servers that
-run the same session, as workers do over the mesh, and takes some time. What it reads are real sealed contributions. They are
-checked in this process (`CheckerHere`).
+Objects pass between the servers in memory. The worker of an attempt is a `FakeAttempt`: it meets those of the other
+servers that run the same session, as workers do over the mesh, and takes some time. What it reads are real sealed
+contributions. They are checked in this process (`CheckerHere`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Hall:
         self.now: Counter[int] = Counter()
         self.most: Counter[int] = Counter()
         self.order: list[bytes] = []
-        self.failing: Callable[[int], str | None] = lambda seat: None
+        self.failing: Callable[[int], str | None] = lambda server: None
 
     def let_go(self) -> None:
         with self.lock:
@@ -78,11 +79,11 @@ class FakeAttempt:
             self.hall.lock.notify_all()
 
     def run(self, prepared: Callable[[], None] = lambda: None) -> Done:
-        hall, seat = self.hall, self.work.seat
+        hall, server = self.hall, self.work.server
         assert self.work.packets, "the contributions are read"
         with hall.lock:
-            hall.now[seat] += 1
-            hall.most[seat] = max(hall.most[seat], hall.now[seat])
+            hall.now[server] += 1
+            hall.most[server] = max(hall.most[server], hall.now[server])
         try:
             prepared()
             self._meet()
@@ -90,15 +91,15 @@ class FakeAttempt:
                 hall.lock.wait_for(lambda: bool(self._killed) or not hall.held)
                 hall.lock.wait_for(lambda: bool(self._killed), hall.duration)
             if self._killed:
-                raise AttemptFailed(Failure(seat, self._killed, rank=SUSPECT))
-            why = hall.failing(seat)
+                raise AttemptFailed(Failure(server, self._killed, rank=SUSPECT))
+            why = hall.failing(server)
             if why is not None:
-                raise AttemptFailed(Failure(seat, why))
+                raise AttemptFailed(Failure(server, why))
             total = {"rounds": 1, "sent_to": [0, 0, 0, 0], "received_from": [0, 0, 0, 0]}
             return Done(Ran(result={"to": {}}, seconds=0.1, stats={"total": total}, audit=[]), {})
         finally:
             with hall.lock:
-                hall.now[seat] -= 1
+                hall.now[server] -= 1
                 hall.lock.notify_all()
 
     def _meet(self) -> None:
@@ -106,18 +107,18 @@ class FakeAttempt:
         deadline = time.monotonic() + self.work.start_timeout
         with hall.lock:
             here = hall.met.setdefault(session, set())
-            here.add(self.work.seat)
+            here.add(self.work.server)
             if len(here) == 4:
                 hall.order.append(session)
             hall.lock.notify_all()
             while len(here) < 4:
                 left = deadline - time.monotonic()
                 if self._killed:
-                    here.discard(self.work.seat)
-                    raise AttemptFailed(Failure(self.work.seat, self._killed, rank=SUSPECT))
+                    here.discard(self.work.server)
+                    raise AttemptFailed(Failure(self.work.server, self._killed, rank=SUSPECT))
                 if left <= 0:
-                    here.discard(self.work.seat)
-                    raise AttemptFailed(Failure(self.work.seat, "no connection with its peers", rank=SUSPECT))
+                    here.discard(self.work.server)
+                    raise AttemptFailed(Failure(self.work.server, "no connection with its peers", rank=SUSPECT))
                 hall.lock.wait(left)
         self.begun = True
 
@@ -137,7 +138,7 @@ class Federation:
             "work": {"start_timeout": PATIENCE},
         }
         self.server_states = [
-            server_state(folder / name, self.membership, seat, **tables) for seat, name in enumerate(OPERATORS)
+            server_state(folder / name, self.membership, server, **tables) for server, name in enumerate(OPERATORS)
         ]
         self.routers = [Router(open_listener()) for _ in OPERATORS]
         self.job_runners: list[JobRunner] = []
@@ -151,7 +152,7 @@ class Federation:
             for each in self.server_states:
                 each.attend(asyncio.get_running_loop())
             tasks = [asyncio.create_task(job_runner.conduct()) for job_runner in self.job_runners]
-            tasks += [asyncio.create_task(self._pass_on(seat)) for seat in range(4)]
+            tasks += [asyncio.create_task(self._pass_on(server)) for server in range(4)]
             try:
                 async with asyncio.timeout(seconds):
                     await body()
@@ -170,9 +171,9 @@ class Federation:
             for each in self.server_states:
                 each.mailbox.close()
 
-    async def _pass_on(self, seat: int) -> None:
+    async def _pass_on(self, server: int) -> None:
         """Bring what one server takes in to the other three, as replication does."""
-        mine = self.server_states[seat]
+        mine = self.server_states[server]
         with mine.news() as queue:
             while True:
                 event = await queue.get()
@@ -181,12 +182,12 @@ class Federation:
                     continue
                 for other in self.server_states:
                     to = item.header.about.get("to")
-                    if other is not mine and not (item.header.kind == "envelope" and to != other.seat):
+                    if other is not mine and not (item.header.kind == "envelope" and to != other.server):
                         with suppress(FederationError):  # such as a second refusal of a job
                             other.admit(item, mine.identity.name)
 
-    def tell(self, item: Object, seat: int = 0) -> None:
-        self.server_states[seat].admit(item, item.header.author)
+    def tell(self, item: Object, server: int = 0) -> None:
+        self.server_states[server].admit(item, item.header.author)
 
     async def submit(self, name: str, owner: str = "spare") -> ProposedJob:
         """A job of one owner for itself, from its file to its contribution."""
@@ -197,7 +198,7 @@ class Federation:
         keys: list[Any] = []
         while len(keys) < 4:
             await asyncio.sleep(0.01)
-            objects = [self.server_states[0].mailbox.objects(of.id).offer(name, of_seat=True) for name in OPERATORS]
+            objects = [self.server_states[0].mailbox.objects(of.id).offer(name, of_server=True) for name in OPERATORS]
             keys = [self.server_states[0].mailbox.get(h.digest) for h in objects if h is not None]
         envelopes = Envelopes(
             IDENTITIES[owner],

@@ -27,10 +27,10 @@ Tap = Callable[[int, int, Any], None]
 class LockstepServers:
     """Every run has fresh parties; stores and tables stay, as those of processes do.
 
-    record: whether to keep views. views: by server, all that came in: the packets of owners and the messages of the other
-    servers, in order. audits: of every run, the openings as each server recorded them, as dictionaries; openings: of
-    the last run,
-    as they are. public: the public parameters of every run, which all servers see. traffic: of the last run.
+    record: whether to keep views. views: by server, all that came in: the packets of owners and the messages of the
+    other servers, in order. audits: of every run, the openings as each server recorded them, as dictionaries; openings:
+    of the last run, as they are. public: the public parameters of every run, which all servers see. traffic: of the
+    last run.
     """
 
     record: bool = False
@@ -75,8 +75,8 @@ class LockstepServers:
             party.store, party.tables = store, tables
             party.openings = None if rules is None else limits(rules)
         if self.record:
-            for seat, view in enumerate(self.views):
-                view += [part for packets in inputs for part in (packets[seat].row, packets[seat].column)]
+            for server, view in enumerate(self.views):
+                view += [part for packets in inputs for part in (packets[server].row, packets[server].column)]
 
         def tap(sender: int, receiver: int, message: Any) -> None:
             if self.record:
@@ -84,14 +84,15 @@ class LockstepServers:
             if self.tap is not None:
                 self.tap(sender, receiver, message)
 
-        async def whole(seat: int) -> Any:
+        async def whole(server: int) -> Any:
             raw = stores_packets(program)
             mine = [
-                packets[seat] if raw else SecretArray.from_packet(parties[seat], packets[seat]) for packets in inputs
+                packets[server] if raw else SecretArray.from_packet(parties[server], packets[server])
+                for packets in inputs
             ]
-            return await program(parties[seat], *mine, **public)
+            return await program(parties[server], *mine, **public)
 
-        programs = [whole(seat) for seat in range(4)]
+        programs = [whole(server) for server in range(4)]
         try:
             parts, self.traffic = run_lockstep(programs, tap)
         finally:
@@ -121,7 +122,8 @@ class Ended:
 def run(
     program: Callable[..., Any], *inputs: Any, dtypes: tuple[RingType | None, ...] = (), tap: Tap | None = None
 ) -> Ended:
-    """Shares `inputs` and runs ``async def program(*secret arrays)``. Results that are still secret are revealed to the test."""
+    """Shares `inputs` and runs ``async def program(*secret arrays)``. Results that are still secret are revealed to the
+    test."""
     kinds = [*dtypes, *[None] * (len(inputs) - len(dtypes))]
     servers = LockstepServers(tap=tap)
 

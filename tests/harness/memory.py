@@ -13,7 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
-from ppca.transport.errors import SEATS, PeerTimeout, TransportError, server_name
+from ppca.transport.errors import SERVERS, PeerTimeout, TransportError, server_name
 from ppca.transport.frames import (
     ABORT,
     CLOSE,
@@ -44,7 +44,7 @@ class MemoryMesh(Mesh):
     def __init__(self, seat: int, *, timeout: float = DEFAULT_TIMEOUT, max_payload: int = MAX_PAYLOAD) -> None:
         super().__init__(seat, timeout=timeout, max_payload=max_payload)
         self._peers: dict[int, MemoryMesh] = {}
-        self._inbox: dict[int, deque[tuple[Fields, memoryview]]] = {p: deque() for p in SEATS if p != seat}
+        self._inbox: dict[int, deque[tuple[Fields, memoryview]]] = {p: deque() for p in SERVERS if p != seat}
         self._farewells: dict[int, tuple[Fields, memoryview]] = {}
         self._arrived = Condition()
 
@@ -112,7 +112,8 @@ class MemoryMesh(Mesh):
 
     def _timed_out(self, peer: int) -> TransportError:
         return PeerTimeout(
-            f"{server_name(self.seat)} waited {self.timeout:g} s in step {self.step} for a frame from {server_name(peer)}; "
+            f"{server_name(self.seat)} waited {self.timeout:g} s in step {self.step} for a frame from "
+            f"{server_name(peer)}; "
             "check that this server runs, or raise the timeout",
             self.seat,
             peer,
@@ -153,7 +154,7 @@ def _copy(buffers: Sequence[Buffer]) -> memoryview:
 
 def memory_meshes(timeout: float = DEFAULT_TIMEOUT, *, max_payload: int = MAX_PAYLOAD) -> list[Mesh]:
     """Four connected meshes, server by server; give each to its own thread."""
-    meshes = [MemoryMesh(seat, timeout=timeout, max_payload=max_payload) for seat in SEATS]
+    meshes = [MemoryMesh(seat, timeout=timeout, max_payload=max_payload) for seat in SERVERS]
     for mesh in meshes:
         mesh._peers = {peer.seat: peer for peer in meshes if peer is not mesh}
     return list(meshes)

@@ -17,7 +17,7 @@ from ppca.transport import Leaf, issue_leaf
 from ppca.transport.pinned import PinnedTls
 
 
-class Seat:
+class OneServer:
     """One server that serves, and clients of it."""
 
     def __init__(self, folder: Path, loop: Loop, **tables: Any) -> None:
@@ -53,7 +53,7 @@ class Seat:
 
 
 def asked(sock: ssl.SSLSocket, request: bytes) -> bytes:
-    """What is answered until the other end hangs up or nothing comes any more."""
+    """Return what is answered until the other end hangs up or nothing comes any more."""
     sock.settimeout(PATIENCE)
     found = b""
     try:

@@ -13,28 +13,29 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from harness.waiting import PATIENCE
 from ppca.transport import Leaf, PinnedTls, issue_leaf
 
-SEATED = {0: "north", 1: "south", 2: "east", 3: "west"}
+OPERATOR_OF = {0: "north", 1: "south", 2: "east", 3: "west"}
 
 
 class Members:
     """Four operators with a key each, and what each of them needs for TLS."""
 
     def __init__(self) -> None:
-        self.keys = {name: Ed25519PrivateKey.generate() for name in SEATED.values()}
+        self.keys = {name: Ed25519PrivateKey.generate() for name in OPERATOR_OF.values()}
         self.pins = {name: key.public_key().public_bytes_raw() for name, key in self.keys.items()}
 
     def leaf(self, name: str, **settings: Any) -> Leaf:
         return issue_leaf(name, self.keys[name], **settings)
 
     def tls(self, name: str, leaf: Leaf | None = None, pins: dict[str, bytes] | None = None) -> PinnedTls:
-        return PinnedTls(leaf or self.leaf(name), self.pins if pins is None else pins, SEATED)
+        return PinnedTls(leaf or self.leaf(name), self.pins if pins is None else pins, OPERATOR_OF)
 
     def own(self) -> dict[int, dict[str, Any]]:
-        return {seat: {"tls": self.tls(name)} for seat, name in SEATED.items()}
+        return {server: {"tls": self.tls(name)} for server, name in OPERATOR_OF.items()}
 
 
 def handshake(dialing: ssl.SSLContext, listening: ssl.SSLContext) -> tuple[Any, Any]:
-    """What each side got: the other's certificate, or its error. Both speak once, so that late refusals arrive."""
+    """Return what each side got: the other's certificate, or its error. Both speak once, so that late refusals
+    arrive."""
 
     def side(context: ssl.SSLContext, sock: socket.socket, listens: bool) -> Any:
         sock.settimeout(PATIENCE)

@@ -18,7 +18,8 @@ SECRET = 5.25
 
 
 def assert_uniform(view: np.ndarray, label: str, checks: int = 1) -> None:
-    """Chi-square of the byte (or, if there are few, half-byte) histogram, both tails, and a z-test of each of the eight bits.
+    """Chi-square of the byte (or, if there are few, half-byte) histogram, both tails, and a z-test of each of the eight
+    bits.
 
     False alarms: FALSE_ALARM / checks, a third for each.
     """
@@ -37,7 +38,7 @@ def fixed(values: Any = SECRET) -> np.ndarray:
 
 
 async def everything(x: SecretArray, y: SecretArray) -> list[Any]:
-    """Touches every protocol, some of them merged."""
+    """Touch every protocol, some of them merged."""
     product, less, same = await together(x * y, x < y, x == y)
     gram, shuffled, root = await together(x.reshape(2, 2) @ y.reshape(2, 2), x.shuffle(), x.rsqrt())
     exact, ordered = await together(x.mul(y, exact=True), y.sort(x))

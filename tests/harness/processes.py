@@ -15,7 +15,7 @@ def program(function: str) -> str:
 
 
 def run(servers: Servers, name: Any, /, *inputs: Any, progress: Any = None, **public: Any) -> Any:
-    """What the program returned."""
+    """Return what the program returned."""
     return Job(servers, progress).run(name, *inputs, **public)
 
 

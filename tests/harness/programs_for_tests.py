@@ -12,7 +12,7 @@ import numpy as np
 
 from ppca.protocol import Party, Pending, SecretArray, together
 from ppca.protocol.rounds import Round
-from ppca.runtime import PerSeat
+from ppca.runtime import PerServer
 
 
 async def multiply(party: Party, x: SecretArray, y: SecretArray) -> Any:
@@ -30,7 +30,7 @@ async def several(party: Party, x: SecretArray, y: SecretArray, *, scale: float 
         "less": bits,
         "public": (1, 2.5, "text", None, True, float("nan")),
         "array": np.array([1.0, np.nan]),
-        "pid": PerSeat(os.getpid()),
+        "pid": PerServer(os.getpid()),
     }
 
 
@@ -49,18 +49,18 @@ async def many_rounds(party: Party, x: SecretArray, *, rounds: int = 10**9) -> A
     return x.reveal(why="test")
 
 
-async def fail_on(party: Party, x: SecretArray, *, seats: list[int]) -> Any:
+async def fail_on(party: Party, x: SecretArray, *, servers: list[int]) -> Any:
     await (x.within(4) * x.within(4))
-    if party.seat in seats:
+    if party.seat in servers:
         raise ZeroDivisionError("a made-up failure")
     await (x.within(4) * x.within(4))
     return 1
 
 
-async def keep_and_fail(party: Party, x: SecretArray, *, name: str, seats: list[int]) -> Any:
+async def keep_and_fail(party: Party, x: SecretArray, *, name: str, servers: list[int]) -> Any:
     """All servers keep something; some then fail, when the others may have finished."""
     party.store[name] = {"public": {"value": 2}, "x": (x.data, x.dtype)}
-    if party.seat in seats:
+    if party.seat in servers:
         raise ZeroDivisionError("a made-up failure")
     return 1
 
@@ -69,11 +69,11 @@ async def kept_value(party: Party, *, name: str) -> Any:
     return party.store[name]["public"]["value"] if name in party.store else None
 
 
-async def signal_on(party: Party, x: SecretArray, *, seat: int, name: str) -> Any:
+async def signal_on(party: Party, x: SecretArray, *, server: int, name: str) -> Any:
     """One server sends itself a signal after two rounds (products of small numbers take one each)."""
     await (x.within(4) * x.within(4))
     await (x.within(4) * x.within(4))
-    if party.seat == seat:
+    if party.seat == server:
         os.kill(os.getpid(), getattr(signal, name))
         time.sleep(60)
     await (x.within(4) * x.within(4))
@@ -86,8 +86,8 @@ async def stop_at_the_end(party: Party, x: SecretArray) -> Any:
     return 1
 
 
-async def exit_on(party: Party, x: SecretArray, *, seat: int) -> Any:
-    if party.seat == seat:
+async def exit_on(party: Party, x: SecretArray, *, server: int) -> Any:
+    if party.seat == server:
         sys.exit("enough")
     await (x * x)
     return 1
@@ -122,7 +122,7 @@ async def extra_message(party: Party, x: SecretArray) -> Any:
 
 
 async def own_opinion(party: Party) -> Any:
-    return {"seat": [party.seat]}
+    return {"server": [party.seat]}
 
 
 async def own_form(party: Party) -> Any:

@@ -8,12 +8,12 @@ from ppca.algorithms.second_moments import Blocks, second_moments
 from ppca.jobs.pools import submitter
 from ppca.jobs.uploads import Uploads, forget
 from ppca.protocol import Party
-from ppca.runtime.codec import PerSeat
+from ppca.runtime.codec import PerServer
 
 
-async def count_tables(party: Party) -> PerSeat:
-    """How many uploads each server still holds."""
-    return PerSeat(len(party.tables))
+async def count_tables(party: Party) -> PerServer:
+    """Return how many uploads each server still holds."""
+    return PerServer(len(party.tables))
 
 
 async def moments(party: Party, *, table: str, rows: int, starts: list[int], workers: int | str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from harness.pinned import SEATED, Members
+from harness.pinned import OPERATOR_OF, Members
 from harness.waiting import PATIENCE
 from ppca.protocol import InputPacket
 from ppca.server.attempt import Attempt
@@ -17,26 +17,26 @@ from ppca.server.work import AttemptFailed, Done, Work
 from ppca.transport import open_listener
 
 
-class Seats:
+class RealServers:
     def __init__(self) -> None:
         self.members = Members()
-        self.routers = [Router(open_listener()) for _ in SEATED]
+        self.routers = [Router(open_listener()) for _ in OPERATOR_OF]
         self.forks = ForkServer()
-        self.addresses = {seat: router.address for seat, router in enumerate(self.routers)}
+        self.addresses = {server: router.address for server, router in enumerate(self.routers)}
 
     def close(self) -> None:
         self.forks.close()
         for router in self.routers:
             router.close()
 
-    def work(self, seat: int, program: str, packets: Sequence[list[InputPacket]] = (), **fields: Any) -> Work:
+    def work(self, server: int, program: str, packets: Sequence[list[InputPacket]] = (), **fields: Any) -> Work:
         fields = {"session": b"session", "timeout": PATIENCE, "start_timeout": PATIENCE, **fields}
         return Work(
-            seat=seat,
+            server=server,
             addresses=self.addresses,
-            tls=self.members.tls(SEATED[seat]),
+            tls=self.members.tls(OPERATOR_OF[server]),
             program=program,
-            packets=[four[seat] for four in packets],
+            packets=[four[server] for four in packets],
             **fields,
         )
 
@@ -45,13 +45,13 @@ class Seats:
         program: str,
         packets: Sequence[list[InputPacket]] = (),
         *,
-        own: Callable[[int], dict[str, Any]] = lambda seat: {},
+        own: Callable[[int], dict[str, Any]] = lambda server: {},
         progress: Any = None,
         **fields: Any,
     ) -> Running:
         """The attempt of a job, at all four servers. `own`: what differs between the servers."""
         fields = {"session": secrets.token_bytes(32), **fields}
-        works = [self.work(seat, program, packets, **{**fields, **own(seat)}) for seat in SEATED]
+        works = [self.work(server, program, packets, **{**fields, **own(server)}) for server in OPERATOR_OF]
         return Running(
             [Attempt(work, router, self.forks, progress) for work, router in zip(works, self.routers, strict=True)]
         )

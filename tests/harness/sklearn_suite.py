@@ -7,8 +7,8 @@ The four servers run in lock-step in the process of the tests. The adapter chang
 - Numbers agree if they differ by at most 1e-6 of the largest, or by what the test allows if that is more. Tests of
   scikit-learn expect up to 14 digits of doubles.
 - Errors are compared by type. Their messages are not those of scikit-learn.
-- Tests that differ in an ignored parameter only (`svd_solver`) make the same jobs. The servers run the jobs of one test and
-  remember their results for the others; every fit within one test is a job of its own.
+- Tests that differ in an ignored parameter only (`svd_solver`) make the same jobs. The servers run the jobs of one test
+  and remember their results for the others; every fit within one test is a job of its own.
 
 `NOT_APPLICABLE` names the tests that do not apply. They run all the same, and the run fails if one passes.
 """
@@ -79,7 +79,8 @@ NOT_APPLICABLE = (
     ),
     Reason(
         r"test_pca::test_pca_solver_equivalence\[\d+-float64-False-True-tall-(arpack|covariance_eigh)\]",
-        "The test compares components of variance zero: it takes variances above 1e-12 for determined. Here variances below "
+        "The test compares components of variance zero: it takes variances above 1e-12 for determined. Here variances "
+        "below "
         "`resolution_`, about 4e-9 of the total, are noise.",
     ),
     Reason(
@@ -89,13 +90,15 @@ NOT_APPLICABLE = (
     ),
     Reason(
         r"test_pca::test_pca_score\[.*",
-        "In scikit-learn `whiten` changes the covariance of the model and lowers the score. Here it changes `transform` only, so "
+        "In scikit-learn `whiten` changes the covariance of the model and lowers the score. Here it changes "
+        "`transform` only, so "
         "the two scores that the test compares are equal up to rounding.",
         run=False,
     ),
     Reason(
         r"test_pca::test_pca_n_components_mostly_explained_variance_ratio",
-        "The test asks for a fraction of the variance that equals a cumulative sum of another fit. Which side of it the sum of a "
+        "The test asks for a fraction of the variance that equals a cumulative sum of another fit. Which side of it "
+        "the sum of a "
         "second fit lies on is decided by rounding, which is random here.",
         run=False,
     ),
@@ -201,7 +204,8 @@ class AdaptedIncremental(ppca.PCA):
 
 
 CLOSE = 1e-6
-"""Two fits with a tolerance of 1e-9 can differ by about 1e-9 over the gap between two variances: up to 2e-7 in these tests."""
+"""Two fits with a tolerance of 1e-9 can differ by about 1e-9 over the gap between two variances: up to 2e-7 in these
+tests."""
 
 _numpy_close, _pytest_raises = np.testing.assert_allclose, pytest.raises
 
@@ -249,7 +253,8 @@ def _replace(module: ModuleType) -> None:
     vars(module).update({key: value for key, value in REPLACED.items() if key in vars(module)})
 
 
-# -- the plugin: pytest -p harness.sklearn_suite -------------------------------------------------------------------------
+# -- the plugin: pytest -p harness.sklearn_suite
+# -------------------------------------------------------------------------
 
 
 class Outcomes:

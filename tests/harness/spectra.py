@@ -94,7 +94,7 @@ def on_plain(solver: Any, A: Matrix, mode: str, **options: Any) -> Solved:
 
 
 def on_shares(solver: Any, A: Matrix, **options: Any) -> Solved:
-    """Runs on four servers in lock-step; `opened` is what they opened, the test's own look at the result apart."""
+    """Run on four servers in lock-step; `opened` is what they opened, the test's own look at the result apart."""
 
     async def program(shared: SecretArray) -> list[Any]:
         found = await solver(shared, SecretArray.constant(shared.party, np.eye(len(A))), **options)
@@ -115,7 +115,8 @@ def check(
     eigenvalues: float = 1e-6,
     orthogonality: float = 1e-7,
 ) -> None:
-    """Eigenvalues relative to the largest, |AV - VL| relative to |A|, |V'V - I|, and the subspaces of separated groups."""
+    """Eigenvalues relative to the largest, |AV - VL| relative to |A|, |V'V - I|, and the subspaces of separated
+    groups."""
     d, V = len(A), solved.vectors
     exact, basis = np.linalg.eigh(A)
     largest, length = max(np.abs(exact).max(), 1e-6), max(np.linalg.norm(A), 1e-6)

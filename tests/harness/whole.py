@@ -60,7 +60,9 @@ class FourServers:
 
     def __init__(self, folder: Path, membership: Membership = MEMBERSHIP) -> None:
         policy = {"jobs_per_member": 1000, "jobs_per_day": 10000}
-        self.server_states = [server_state(folder / str(seat), membership, seat, policy=policy) for seat in range(4)]
+        self.server_states = [
+            server_state(folder / str(server), membership, server, policy=policy) for server in range(4)
+        ]
         self.job_runners = [JobRunner(one, None) for one in self.server_states]  # type: ignore[arg-type]
         for one in self.job_runners:
             one.shares._checker = CheckerHere(one.server_state.settings.file.policy.memory)
@@ -81,13 +83,13 @@ class WholeJob:
         first = next(iter(job.spec.receivers))
         self.tell(make(first, "job", job, job.data))
         self.keys = [one.keys.make(JOB, job.id).public for one in self.server_states]
-        self.tell(*(make(OPERATORS[seat], "offer", job, key, seat=seat) for seat, key in enumerate(self.keys)))
+        self.tell(*(make(OPERATORS[server], "offer", job, key, server=server) for server, key in enumerate(self.keys)))
         self.tell(*(make(name, "approval", job) for name in job.proposal.approvers))
 
     def tell(self, *items: Object) -> None:
         for item in items:
-            for seat, one in enumerate(self.server_states):
-                if item.header.kind != "envelope" or item.header.about["to"] == seat:
+            for server, one in enumerate(self.server_states):
+                if item.header.kind != "envelope" or item.header.about["to"] == server:
                     one.admit(item, item.header.author)
 
     def send(self, owner: str, fill: Callable[[Envelopes], Any]) -> list[str]:
@@ -111,7 +113,7 @@ class WholeJob:
         return found
 
     def contribute(self, owner: str, data: Any, id: str | None = None) -> list[str]:
-        """What the client of an honest owner sends."""
+        """Return what the client of an honest owner sends."""
         return self.send(owner, lambda envelopes: self.fill(owner, data, envelopes, id))
 
     def fill(self, owner: str, data: Any, envelopes: Any, id: str | None = None, min_rows: int = 1) -> None:
@@ -145,8 +147,8 @@ class WholeJob:
 
 def _uploads(work: Work) -> Uploads:
     uploads = Uploads()
-    for owner, packet, tags, order in work.pieces:
-        uploads.append(owner, packet, tags, work.seat, order)
+    for owner, packet, tags, order in work.chunks:
+        uploads.append(owner, packet, tags, work.server, order)
     return uploads
 
 

@@ -34,26 +34,26 @@ NEW = X[:7]
 
 @pytest.fixture(scope="module")
 def kept() -> tuple[LockstepServers, PCA]:
-    seats = LockstepServers()
-    return seats, PCA(2, servers=seats, keep="m", allow=ALLOWED).fit(np.array_split(X, 3))
+    lockstep_servers = LockstepServers()
+    return lockstep_servers, PCA(2, servers=lockstep_servers, keep="m", allow=ALLOWED).fit(np.array_split(X, 3))
 
 
 def infer(kept: tuple[LockstepServers, PCA], *batches: Any, parts: Sequence[str] = ("transform",), **use: Any) -> Any:
-    seats, pca = kept
+    lockstep_servers, pca = kept
     scaled = [share(np.ldexp(batch, -int(pca.scale_exponents_[0])), RAW) for batch in batches]
-    return run_rows(seats, use_job(pca.scale_exponents_, parts, **use), *scaled)
+    return run_rows(lockstep_servers, use_job(pca.scale_exponents_, parts, **use), *scaled)
 
 
-def opened(seats: LockstepServers) -> list[tuple[str, tuple[int, ...], str]]:
-    return [(line.what, line.shape, line.to) for line in seats.openings[0]]
+def opened(lockstep_servers: LockstepServers) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(line.what, line.shape, line.to) for line in lockstep_servers.openings[0]]
 
 
 def test_transform_of_several_batches(kept: tuple[LockstepServers, PCA]) -> None:
-    seats, pca = kept
+    lockstep_servers, pca = kept
     found = received(infer(kept, NEW[:3], NEW[3:]))
     coordinates = np.asarray(found["coordinates"]) * 2.0 ** pca.scale_exponents_[0]
     np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(NEW)), atol=1e-6)
-    assert opened(seats) == [("coordinates", (7, 2), "client")]
+    assert opened(lockstep_servers) == [("coordinates", (7, 2), "client")]
 
 
 @pytest.mark.parametrize(("standardize", "rounds"), [(False, 2), (True, 4)])
@@ -61,8 +61,10 @@ def test_transform_takes_few_rounds_and_keeps_digits(standardize: bool, rounds: 
     """Also of columns of unlike magnitudes and of rows far away."""
     unlike = X * [1e3, 1, 1e-2, 1] if standardize else X
     far = np.vstack([unlike[:5], unlike.mean(axis=0) + 1000 * unlike.std(axis=0) * np.sign(NEW[0])])
-    seats = LockstepServers()
-    pca = PCA(2, standardize=standardize, servers=seats, keep="m", allow=ALLOWED).fit(np.array_split(unlike, 3))
+    lockstep_servers = LockstepServers()
+    pca = PCA(2, standardize=standardize, servers=lockstep_servers, keep="m", allow=ALLOWED).fit(
+        np.array_split(unlike, 3)
+    )
     model = pca.shared_model()
     found = model.transform(far)
     assert model.job.account.rounds == rounds
@@ -81,10 +83,10 @@ def test_transform_takes_few_rounds_and_keeps_digits(standardize: bool, rounds: 
     ],
 )
 def test_detect(kept: tuple[LockstepServers, PCA], use: dict[str, Any], what: list[str]) -> None:
-    seats, pca = kept
+    lockstep_servers, pca = kept
     unit = 4.0 ** pca.scale_exponents_[0]
     found = received(infer(kept, NEW[:3], NEW[3:], **use))
-    assert opened(seats) == [(name, (7,), "client") for name in what]
+    assert opened(lockstep_servers) == [(name, (7,), "client") for name in what]
     scores = pca.model_.scores(NEW)
     if "scores" in use["parts"]:
         np.testing.assert_allclose(np.asarray(found["scores"]) * unit, scores, atol=1e-6)
@@ -100,8 +102,8 @@ def test_detect(kept: tuple[LockstepServers, PCA], use: dict[str, Any], what: li
         ({"receiver": "mallory"}, NotAllowed, "does not allow 'transform' for mallory"),
         ({"parts": ["scores"], "receiver": "x"}, NotAllowed, "does not allow 'scores' for x"),
         ({"parts": ["flags"], "threshold": 1.0, "receiver": "x"}, NotAllowed, "does not allow 'flags' for x"),
-        ({"parts": ["inverse"]}, Refusal, "rows are rebuilt from data of the form 'coordinates'"),
-        ({"parts": ["flags"]}, Refusal, "flags need a threshold or a contamination"),
+        ({"parts": ["inverse"]}, Refusal, "'inverse' needs data of the form 'coordinates'"),
+        ({"parts": ["flags"]}, Refusal, "flags need either a threshold or a contamination"),
     ],
 )
 def test_what_the_model_does_not_allow(
@@ -112,20 +114,20 @@ def test_what_the_model_does_not_allow(
 
 
 def test_with_all_components_no_row_can_stand_out() -> None:
-    seats = LockstepServers()
-    whole = PCA(servers=seats, keep="m", allow=ALLOWED).fit(np.array_split(X, 3))
+    lockstep_servers = LockstepServers()
+    whole = PCA(servers=lockstep_servers, keep="m", allow=ALLOWED).fit(np.array_split(X, 3))
     assert whole.shared_model().transform(NEW).shape == (7, 4)
     for use in (whole.shared_model().score_samples, lambda new: whole.shared_model().detect(new, contamination=0.3)):
         with pytest.raises(Refusal, match="keeps all 4 components, which describe every row exactly"):
             use(NEW)
     with pytest.raises(Refusal, match="keeps all 4 components"):
-        infer((seats, whole), NEW, parts=["flags"], contamination=0.3)
+        infer((lockstep_servers, whole), NEW, parts=["flags"], contamination=0.3)
 
 
 def test_rows_that_do_not_fit_are_refused(kept: tuple[LockstepServers, PCA]) -> None:
     with pytest.raises(Refusal, match=r"rows of shape \(7, 3\) do not fit a model of 4 columns"):
         infer(kept, NEW[:, :3])
-    with pytest.raises(Refusal, match="there are no rows"):
+    with pytest.raises(Refusal, match="there are zero new rows"):
         infer(kept)
 
 
@@ -142,34 +144,34 @@ def test_a_planted_opening_is_refused(kept: tuple[LockstepServers, PCA], monkeyp
         kept[1].shared_model().transform(NEW)
 
 
-def test_a_table_is_matched_and_used_in_one_run(seats: LockstepServers) -> None:
+def test_a_table_is_matched_and_used_in_one_run(lockstep_servers: LockstepServers) -> None:
     """The tags of the common rows reach the receiver, the number of rows is public, and the table is forgotten."""
     tables = [with_ids(X[:, :2], ["a", "b"], np.arange(60)), with_ids(X[20:, 2:], ["c", "d"], np.arange(20, 60))]
     way = Columns("id")
-    model = PCA(2, partition=way, servers=seats, keep="m").fit(tables).shared_model()
-    runs = len(seats.public)
+    model = PCA(2, partition=way, servers=lockstep_servers, keep="m").fit(tables).shared_model()
+    runs = len(lockstep_servers.public)
     found = model.transform_columns(tables, way, receiver=1)
-    assert len(seats.public) == runs + 3  # two uploads and one program
+    assert len(lockstep_servers.public) == runs + 3  # two uploads and one program
     assert sorted(found.ids.tolist()) == list(range(20, 60))
-    assert opened(seats) == [
+    assert opened(lockstep_servers) == [
         ("match pattern of pseudonyms", (40, 2), "servers"),
         ("coordinates", (40, 2), "owner-2"),
     ]
-    assert seats.tables == [{}] * 4
+    assert lockstep_servers.tables == [{}] * 4
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
 def of_columns(request: pytest.FixtureRequest) -> tuple[LockstepServers, PCA]:
     """A model of two column owners."""
-    seats, tables = LockstepServers(), [X[:, :2], X[:, 2:]]
+    lockstep_servers, tables = LockstepServers(), [X[:, :2], X[:, 2:]]
     way = Columns(alignment="aligned")
-    pca = PCA(2, standardize=request.param, partition=way, servers=seats, keep="m", allow=ALLOWED)
-    return seats, pca.fit(tables)
+    pca = PCA(2, standardize=request.param, partition=way, servers=lockstep_servers, keep="m", allow=ALLOWED)
+    return lockstep_servers, pca.fit(tables)
 
 
 def flags_of(of_columns: tuple[LockstepServers, PCA], south: Any) -> Any:
     """Flags of rows beyond 2^42, with these numbers of the second owner in units of the model: rows in range are below 2^42."""
-    seats, pca = of_columns
+    lockstep_servers, pca = of_columns
     kind = row_type(pca.standardize)
     north = np.ldexp(NEW[:, :2], -pca.scale_exponents_[:2])
     chunks = [
@@ -188,7 +190,7 @@ def flags_of(of_columns: tuple[LockstepServers, PCA], south: Any) -> Any:
     )
     unit = 1.0 if pca.standardize else 4.0 ** scales[0]
     spec = JobSpec(data=data, analysis=UseModel(model="m", threshold=2.0**42 * unit), receivers={"client": ("flags",)})
-    return received(Job(seats).run_job(spec, chunks))
+    return received(Job(lockstep_servers).run_job(spec, chunks))
 
 
 @pytest.mark.parametrize("bits", [40, 47, 60])
@@ -209,16 +211,16 @@ def test_new_columns_at_the_end_of_the_range_pass(of_columns: tuple[LockstepServ
     assert ("inputs in range", (2,), "servers") in opened(of_columns[0])
 
 
-def fit(seats: LockstepServers, least: int, **chosen: Any) -> Any:
+def fit(lockstep_servers: LockstepServers, least: int, **chosen: Any) -> Any:
     packets = [packet for part in np.array_split(X, 3) for packet in share_sums(moments(open_table(part)), 3)]
     job = fit_job(X.shape[1], 3, rows_at_least=least, fixed_iterations=8, **chosen)
-    return Job(seats).run(rows.fit, *packets, job=job)
+    return Job(lockstep_servers).run(rows.fit, *packets, job=job)
 
 
-def test_enough_rows_are_one_bit_more(seats: LockstepServers) -> None:
-    assert received(fit(seats, 60))["rows"] == 60
-    assert opened(seats)[0] == ("enough rows", (), "servers")
-    assert sum(what == "enough rows" for what, _, _ in opened(seats)) == 1
+def test_enough_rows_are_one_bit_more(lockstep_servers: LockstepServers) -> None:
+    assert received(fit(lockstep_servers, 60))["rows"] == 60
+    assert opened(lockstep_servers)[0] == ("enough rows", (), "servers")
+    assert sum(what == "enough rows" for what, _, _ in opened(lockstep_servers)) == 1
 
 
 @pytest.mark.parametrize("least", [61, 1 << 36, 1 << 40])

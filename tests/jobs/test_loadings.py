@@ -62,17 +62,17 @@ class Recording(Job):
         return self.last
 
 
-def fit(seats: LockstepServers, X: Floats, way: str, standardize: bool, receivers: Any = RECEIVERS) -> Any:
+def fit(lockstep_servers: LockstepServers, X: Floats, way: str, standardize: bool, receivers: Any = RECEIVERS) -> Any:
     partition = Columns("id", way, minimum=2)
     sources = [Source(each) for each in open_columns(owners(X), "id")]
     plan = make_plan(K, standardize=standardize, partition=partition)
-    job = Recording(seats)
+    job = Recording(lockstep_servers)
     fit_columns(job, sources, partition, lambda data: for_receivers(plan.job(data, 3), receivers), lambda rows: None)
     return job.last
 
 
-def revealed(seats: LockstepServers, receiver: str) -> dict[str, tuple[int, ...]]:
-    lines = [line for line in seats.openings[0] if line.to == receiver]
+def revealed(lockstep_servers: LockstepServers, receiver: str) -> dict[str, tuple[int, ...]]:
+    lines = [line for line in lockstep_servers.openings[0] if line.to == receiver]
     assert len({line.what for line in lines}) == len(lines), "everything once"
     return {line.what: tuple(line.shape) for line in lines}
 
@@ -84,10 +84,10 @@ both = pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standa
 @pytest.mark.parametrize("shape", SHAPES)
 @both
 def test_every_owner_gets_its_own_columns_and_nothing_of_others(
-    seats: LockstepServers, shape: str, way: str, standardize: bool
+    lockstep_servers: LockstepServers, shape: str, way: str, standardize: bool
 ) -> None:
     X = table(shape)
-    result = fit(seats, X, way, standardize)
+    result = fit(lockstep_servers, X, way, standardize)
     width = X.shape[1]
     scaler = StandardScaler(with_std=standardize).fit(X)
     truth = PlainPCA(K, svd_solver="full").fit(scaler.transform(X))
@@ -97,14 +97,16 @@ def test_every_owner_gets_its_own_columns_and_nothing_of_others(
     own = {"own means": (width - 5,), "own scale of the means": (width - 5,)}
     if standardize:
         own |= {"own deviations": (width - 5,), "own scale of the deviations": (width - 5,)}
-    assert revealed(seats, "owner-1") == {"loadings": (K, 2)}
-    assert revealed(seats, "owner-2") == {
+    assert revealed(lockstep_servers, "owner-1") == {"loadings": (K, 2)}
+    assert revealed(lockstep_servers, "owner-2") == {
         "loadings": (K, 3),
         **VARIANCES,
         **({} if standardize else {"scale exponents": (1,)}),
     }
-    assert revealed(seats, "owner-3") == {"loadings": (K, width - 5), **VARIANCES, **scale, **own}
-    assert not any("own" in line.what or line.what == "loadings" for line in seats.openings[0] if line.to == "servers")
+    assert revealed(lockstep_servers, "owner-3") == {"loadings": (K, width - 5), **VARIANCES, **scale, **own}
+    assert not any(
+        "own" in line.what or line.what == "loadings" for line in lockstep_servers.openings[0] if line.to == "servers"
+    )
 
     # What it is worth. The first owner alone: its loadings, and that is all.
     assert set(result["to"]["owner-1"]) == {"loadings"}
@@ -140,12 +142,12 @@ def own_of(name: str, width: int) -> tuple[int, int]:
     return start, stop if stop > 0 else width
 
 
-def test_what_loadings_tell_an_owner(seats: LockstepServers) -> None:
+def test_what_loadings_tell_an_owner(lockstep_servers: LockstepServers) -> None:
     """The page about it (threat-model.md): sums of products of the others' loadings, exactly; and where the components are all
     that varies, coordinates of all rows, from the owner's own columns."""
     random = np.random.default_rng(2)
     X = np.asarray(random.standard_normal((12, K)) * [5, 3, 2] @ random.standard_normal((K, 30)))
-    result = fit(seats, X, "aligned", False)
+    result = fit(lockstep_servers, X, "aligned", False)
     V = np.asarray(result["to"]["client"]["components"])
     L = np.asarray(result["to"]["owner-2"]["loadings"])
     others = np.delete(V, slice(2, 5), axis=1)
@@ -156,7 +158,7 @@ def test_what_loadings_tell_an_owner(seats: LockstepServers) -> None:
     np.testing.assert_allclose(coordinates, centred @ V.T * signs, atol=1e-5)
 
 
-def test_the_estimator_cuts_components_by_owner(seats: LockstepServers) -> None:
-    pca = PCA(K, partition=Columns("id", "aligned"), servers=seats).fit(owners(table("tall")))
+def test_the_estimator_cuts_components_by_owner(lockstep_servers: LockstepServers) -> None:
+    pca = PCA(K, partition=Columns("id", "aligned"), servers=lockstep_servers).fit(owners(table("tall")))
     assert [each.shape for each in pca.loadings_] == [(K, 2), (K, 3), (K, 3)]
     np.testing.assert_array_equal(np.hstack(pca.loadings_), pca.components_)

@@ -29,30 +29,32 @@ MEANS = {"means", "scale of the means"}
 DEVIATIONS = {"deviations", "scale of the deviations"}
 
 
-def fit(seats: LockstepServers, receivers: dict[str, list[str]], data: Any = X, **chosen: Any) -> dict[str, Any]:
+def fit(
+    lockstep_servers: LockstepServers, receivers: dict[str, list[str]], data: Any = X, **chosen: Any
+) -> dict[str, Any]:
     job = fit_job(data.shape[1], 2, receivers, fixed_iterations=8, **chosen)
     packets = [packet for part in np.array_split(data, 2) for packet in share_sums(moments(open_table(part)), 2)]
-    found: dict[str, Any] = Job(seats).run(rows.fit, *packets, job=job)
+    found: dict[str, Any] = Job(lockstep_servers).run(rows.fit, *packets, job=job)
     return found
 
 
-def revealed(seats: LockstepServers) -> dict[str, set[str]]:
+def revealed(lockstep_servers: LockstepServers) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for line in seats.openings[0]:
+    for line in lockstep_servers.openings[0]:
         if line.to != "servers":
             found.setdefault(line.to, set()).add(line.what)
     return found
 
 
-def test_every_receiver_gets_its_parts(seats: LockstepServers) -> None:
+def test_every_receiver_gets_its_parts(lockstep_servers: LockstepServers) -> None:
     receivers = {
         "whole": ["components", "variances", "means", "deviations"],
         "spectrum": ["variances"],
         "middle": ["means"],
         "user": [],
     }
-    result = fit(seats, receivers, standardize=True)
-    assert revealed(seats) == {
+    result = fit(lockstep_servers, receivers, standardize=True)
+    assert revealed(lockstep_servers) == {
         "whole": {"components"} | FACTS | VARIANCES | MEANS | DEVIATIONS,
         "spectrum": FACTS | VARIANCES,
         "middle": FACTS | MEANS,
@@ -68,37 +70,37 @@ def test_every_receiver_gets_its_parts(seats: LockstepServers) -> None:
     assert set(result["to"]["user"]) == {"rows", "exponents"}
 
 
-def test_deviations_of_raw_data_are_nobodys(seats: LockstepServers) -> None:
-    fit(seats, {"a": ["deviations"]})
-    assert revealed(seats) == {"a": FACTS}
+def test_deviations_of_raw_data_are_nobodys(lockstep_servers: LockstepServers) -> None:
+    fit(lockstep_servers, {"a": ["deviations"]})
+    assert revealed(lockstep_servers) == {"a": FACTS}
 
 
-def test_nobody_may_receive_anything(seats: LockstepServers) -> None:
-    result = fit(seats, {}, keep="m")
+def test_nobody_may_receive_anything(lockstep_servers: LockstepServers) -> None:
+    result = fit(lockstep_servers, {}, keep="m")
     assert result["to"] == {}
-    assert revealed(seats) == {}
+    assert revealed(lockstep_servers) == {}
 
 
-def test_an_unknown_part_is_refused(seats: LockstepServers) -> None:
+def test_an_unknown_part_is_refused(lockstep_servers: LockstepServers) -> None:
     with pytest.raises(Refusal, match="is not a part of the result; choose from components, loadings"):
-        fit(seats, {"a": ["components", "covariance"]})
+        fit(lockstep_servers, {"a": ["components", "covariance"]})
 
 
-def test_a_partial_fit_gives_nobody_more_than_the_fit(seats: LockstepServers) -> None:
-    fit(seats, {"a": ["variances"], "b": []}, keep="m")
+def test_a_partial_fit_gives_nobody_more_than_the_fit(lockstep_servers: LockstepServers) -> None:
+    fit(lockstep_servers, {"a": ["variances"], "b": []}, keep="m")
     for receivers, why in (
         ({"a": ["variances", "components"]}, "for a with components"),
         ({"b": ["means"]}, "for b with means"),
         ({"c": []}, "for c: results may go to a and b"),
     ):
         with pytest.raises(NotAllowed, match=why):
-            fit(seats, receivers, X[:9], add_to="m")
-    fit(seats, {"a": ["variances"]}, X[:9], add_to="m")
-    assert revealed(seats) == {"a": FACTS | VARIANCES}
+            fit(lockstep_servers, receivers, X[:9], add_to="m")
+    fit(lockstep_servers, {"a": ["variances"]}, X[:9], add_to="m")
+    assert revealed(lockstep_servers) == {"a": FACTS | VARIANCES}
 
 
 def test_a_local_job_opens_nothing_that_it_does_not_list(
-    seats: LockstepServers, monkeypatch: pytest.MonkeyPatch
+    lockstep_servers: LockstepServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Local servers enforce the list of a job, as servers of a federation do."""
     solve = analysis.solved
@@ -109,12 +111,12 @@ def test_a_local_job_opens_nothing_that_it_does_not_list(
 
     monkeypatch.setattr(analysis, "solved", opens_more)
     with pytest.raises(OpeningRefused, match="'covariance' to 'servers' is not in the list of openings of this job"):
-        PCA(2, servers=seats).fit(np.array_split(X, 2))
+        PCA(2, servers=lockstep_servers).fit(np.array_split(X, 2))
 
 
 def test_a_local_job_opens_nothing_more_often_than_it_lists(
-    seats: LockstepServers, monkeypatch: pytest.MonkeyPatch
+    lockstep_servers: LockstepServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pca, "max_convergence_bits", lambda *_: 1)
     with pytest.raises(OpeningRefused, match="'convergence bit' to 'servers' was opened as often as this job allows"):
-        PCA(servers=seats, solver="qr").fit(np.array_split(X, 2))
+        PCA(servers=lockstep_servers, solver="qr").fit(np.array_split(X, 2))

@@ -22,7 +22,7 @@ def test_an_interrupted_approval_is_compared_with_later_jobs(tmp_path: Path, mon
         raise NotReached("the answer was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(member.seats, "put_everywhere", put)
+        patch.setattr(member.servers, "put_everywhere", put)
         with pytest.raises(NotReached):
             member.approve(first)
     assert any("you approved 'first job'" in line for line in board.member("north").words(second)[1])

@@ -19,7 +19,7 @@ from harness.federation import (
     IDENTITIES,
     OPERATORS,
     RECEIVER,
-    SEAT_KEYS,
+    SERVER_KEYS,
     Loop,
     contribution,
     ended,
@@ -98,7 +98,7 @@ def test_the_next_seat_is_asked(four: Four) -> None:
     member.submit(four.job)
     assert four.server_states[2].mailbox.jobs() == [four.job.id]
     assert member.description(four.job.id).id == four.job.id
-    assert member.seats._order(None)[0] == 2 or member.seats._order(None)[-1] in (0, 1, 3)
+    assert member.servers._order(None)[0] == 2 or member.servers._order(None)[-1] in (0, 1, 3)
 
 
 def test_an_envelope_goes_to_its_seat_or_to_another(four: Four) -> None:
@@ -116,7 +116,7 @@ def test_no_seat_at_all(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
     four.close()
     monkeypatch.setattr(module, "TRIES", 1)
     member = four.member(RECEIVER)
-    for verb in (lambda: member.submit(four.job), lambda: member.objects(four.job), lambda: member.seats.jobs()):
+    for verb in (lambda: member.submit(four.job), lambda: member.objects(four.job), lambda: member.servers.jobs()):
         with pytest.raises(NotReached, match="ppca doctor"):
             verb()
 
@@ -130,9 +130,9 @@ def test_a_lost_connection_is_made_again(four: Four) -> None:
 
 
 def test_another_member_at_a_seats_address_is_not_believed(four: Four) -> None:
-    lines = four.membership.file.seat
+    lines = four.membership.file.server
     swapped = tuple(each.model_dump() | ({"api": lines[1].api} if each.number == 0 else {}) for each in lines)
-    wrong = membership(2, seat=swapped)
+    wrong = membership(2, server=swapped)
     client = ServerConnections(wrong, IDENTITIES["north"]).clients[0]
     with pytest.raises(NotReached, match="there is beta in its place"):
         client.request("GET", "/v1/hello")
@@ -162,7 +162,7 @@ def test_a_seat_cannot_put_its_own_key_in_place_of_anothers(four: Four, monkeypa
     told = [item for item in four.story[:9] if (item.header.kind, item.header.author) != ("offer", "beta")]
     four.tell(*told)
     mine = SealingKey()
-    forged = make("alpha", "offer", four.job, mine.public, seat=1)
+    forged = make("alpha", "offer", four.job, mine.public, server=1)
     four.server_states[0].mailbox.put(forged)
 
     def as_if(answer: dict[str, Any], after: int) -> None:
@@ -172,9 +172,9 @@ def test_a_seat_cannot_put_its_own_key_in_place_of_anothers(four: Four, monkeypa
 
     lies(four, 0, as_if, monkeypatch)
     with pytest.raises(FederationError, match=r"server 1 \(beta\) offers no key"):
-        four.member("north").seat_keys(four.job)
+        four.member("north").server_keys(four.job)
     four.tell(*four.story[:9])
-    assert four.member("north").seat_keys(four.job)[1:] == [key.public for key in SEAT_KEYS[1:]]
+    assert four.member("north").server_keys(four.job)[1:] == [key.public for key in SERVER_KEYS[1:]]
 
 
 def test_an_offer_that_is_signed_with_a_former_key_does_not_count(tmp_path: Path, loop: Loop) -> None:
@@ -183,11 +183,11 @@ def test_an_offer_that_is_signed_with_a_former_key_does_not_count(tmp_path: Path
     four = Four(tmp_path, loop, 2, former=({"name": "gamma", "key": key_text(thief.public)},))
     try:
         four.tell(*four.story[:9])
-        forged = Object.make(thief, "offer", four.job.id, SealingKey().public, seat=2, again=99)
+        forged = Object.make(thief, "offer", four.job.id, SealingKey().public, server=2, again=99)
         four.server_states[0].mailbox.put(forged)
         member = four.member("north")
-        assert member.seat_keys(four.job) == [key.public for key in SEAT_KEYS]
-        assert forged.digest not in {header.digest for header in member.seats.headers(four.job.id)}
+        assert member.server_keys(four.job) == [key.public for key in SERVER_KEYS]
+        assert forged.digest not in {header.digest for header in member.servers.headers(four.job.id)}
     finally:
         four.close()
 
@@ -255,7 +255,7 @@ def test_a_header_that_is_not_what_was_signed(four: Four) -> None:
 
     offer = four.story[1]
     assert seats.get(offer.header) == offer
-    for change in ({"author": "beta"}, {"kind": "audit"}, {"about": {"seat": 1}}, {"job": "0" * 64}):
+    for change in ({"author": "beta"}, {"kind": "audit"}, {"about": {"server": 1}}, {"job": "0" * 64}):
         with pytest.raises(ObjectRefused, match="says something else"):
             seats.get(dataclasses.replace(offer.header, **change))
 
@@ -307,7 +307,7 @@ def test_a_seat_that_answers_nonsense_is_passed_over(
     monkeypatch.setattr(ServerClient, "request", request)
     member = four.member("north")
     assert member.job_state(four.job).stage == "done"
-    assert [each["id"] for each in member.seats.jobs()] == [four.job.id]
+    assert [each["id"] for each in member.servers.jobs()] == [four.job.id]
     assert member.description(four.job.id).id == four.job.id
 
 
@@ -360,7 +360,7 @@ def test_a_list_without_an_end_does_not_stop_a_member(change: str, four: Four, m
     def told(job: str, after: int) -> dict[str, Any]:
         pages[0] += 1
         lines = [
-            invented(four, "audit", f"{pages[0]:032x}{i:032x}", after + 1 + i, attempt=1, seat=i) for i in range(500)
+            invented(four, "audit", f"{pages[0]:032x}{i:032x}", after + 1 + i, attempt=1, server=i) for i in range(500)
         ]
         return {"instance": str(pages[0]) if change == "instances" else "x", "objects": lines}
 
@@ -372,7 +372,7 @@ def test_a_list_without_an_end_does_not_stop_a_member(change: str, four: Four, m
     assert 1 <= read <= 20
     assert member.job_state(four.job).stage == "done"  # what was too much is not asked for again
     assert pages[0] == read
-    assert len(member.seats._shelves[3, four.job.id].headers) <= 1
+    assert len(member.servers._shelves[3, four.job.id].headers) <= 1
 
 
 def test_a_server_that_never_completes_an_answer_is_given_up(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +415,7 @@ def test_a_server_that_signs_another_file_for_a_job_hides_nothing(four: Four, mo
     lies(four, 0, as_if, monkeypatch)
     member = four.member("north")
     assert member.description(four.job.id).data == four.job.data
-    assert [header.digest for header in member.seats.headers(four.job.id)].count(forged.digest) == 0
+    assert [header.digest for header in member.servers.headers(four.job.id)].count(forged.digest) == 0
 
 
 # -- a receiver and a lying server -----------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ def test_a_server_that_signs_another_file_for_a_job_hides_nothing(four: Four, mo
 
 def with_parts(four: Four) -> MemberClient:
     """The receiver of a job that is done, with a result at all servers."""
-    parts = [make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=1, piece=0) for name in OPERATORS]
+    parts = [make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=1, chunk=0) for name in OPERATORS]
     four.tell(*four.story, *parts)
     for name, part in zip(OPERATORS, parts, strict=True):
         content = json.dumps({"results": {RECEIVER: [part.digest]}}).encode()
@@ -451,7 +451,7 @@ def test_a_lying_server_cannot_keep_a_receiver_from_fetching(
                 "result": [invented(four, "result", "a" * 64, 1001, "alpha", attempt=1, receiver=RECEIVER)],
                 "other author": [{"seq": 1001, **hers.as_dict(), "author": "beta"}],
                 "start": [listed(start, 1001)],
-                "not given": [listed(make("delta", "offer", four.job, bytes(32), seat=3, again=7), 1001)],
+                "not given": [listed(make("delta", "offer", four.job, bytes(32), server=3, again=7), 1001)],
             }[lie]
             answer["objects"][:0] = [{**line, "seq": after + 1} for line in lines]
             for place, line in enumerate(answer["objects"]):
@@ -460,7 +460,7 @@ def test_a_lying_server_cannot_keep_a_receiver_from_fetching(
     lies(four, 3, as_if, monkeypatch)
     found = Evidence.gather(member, four.job, patience=0)
     assert found.attempt == 1
-    assert [pieces[0].header.author for pieces in found._pieces()] == list(OPERATORS)
+    assert [chunks[0].header.author for chunks in found._chunks()] == list(OPERATORS)
 
 
 def test_one_server_cannot_send_a_receiver_to_an_earlier_attempt(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,7 +471,7 @@ def test_one_server_cannot_send_a_receiver_to_an_earlier_attempt(four: Four, mon
     second += [ended(four.job, name, 2) for name in OPERATORS]
     four.tell(*story, ended(four.job, "delta", 1, "failed", why="lost"), *second)
     for name in OPERATORS:
-        part = make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=2, piece=0)
+        part = make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=2, chunk=0)
         content = json.dumps({"results": {RECEIVER: [part.digest]}}).encode()
         four.tell(part, make(name, "audit", four.job, content, attempt=2))
     shown = ended(four.job, "delta")
@@ -596,8 +596,8 @@ def test_an_upload_cut_anywhere_goes_on_without_the_data(cut: int, four: Four, m
             four_headers = other.mailbox.headers(four.job.id)
             for header in four_headers:
                 item = other.mailbox.get(header.digest)
-                if item is not None and (header.kind != "envelope" or header.about["to"] == each.seat):
-                    each.admit(item, OPERATORS[other.seat])
+                if item is not None and (header.kind != "envelope" or header.about["to"] == each.server):
+                    each.admit(item, OPERATORS[other.server])
     contribute(four.member("north"), four.job, data)
     assert sorted(Counter(sent).values()) == [1, 1, 1, 1, 4], "each envelope once, the contribution to every server"
     assert not (member.state.folder / "outbox" / four.job.id).exists()

@@ -23,7 +23,7 @@ from ppca.member.doctor_report import Finding, Findings
 from ppca.runtime.files import write_whole
 from ppca.server import api as seat_api
 from ppca.server import probes
-from ppca.server.probes import MOST_ECHO
+from ppca.server.probes import MAX_ECHO
 from ppca.transport.pinned import PinnedTls, issue_leaf
 
 
@@ -75,7 +75,7 @@ def test_a_sound_federation_for_an_owner(doors: Doors) -> None:
 
 def test_a_sound_federation_for_an_operator(doors: Doors) -> None:
     doors.open(0, 1, 2, 3)
-    found = operator(doors, seat=2)
+    found = operator(doors, server=2)
     assert wrong(found) == []
     for number, figures in found.figures["links"].items():
         assert figures["mesh_dial_seconds"] > 0
@@ -212,14 +212,14 @@ def test_an_unknown_name(doors: Doors) -> None:
 
 def test_a_server_that_does_not_run_is_missed_from_both_sides(doors: Doors) -> None:
     doors.open(1, 2, 3)
-    found = wrong(operator(doors, seat=0, bandwidth=False))
+    found = wrong(operator(doors, server=0, bandwidth=False))
     assert "systemctl start ppca-server" in next(item.remedy for item in found if item.where == "this server")
     back = [item for item in found if "does not reach the mesh port of this server" in item.said]
     assert [item.where for item in back] == ["server 1 (beta)", "server 2 (gamma)", "server 3 (delta)"]
 
 
 def test_a_seat_that_is_too_busy_to_be_measured_is_no_fault(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "MOST_AT_ONCE", 0)
+    monkeypatch.setattr(probes, "MAX_AT_ONCE", 0)
     doors.open(0, 1, 2, 3)
     found = owner(doors)
     assert wrong(found) == []
@@ -265,16 +265,16 @@ def test_a_full_disk(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def link(doors: Doors, name: str) -> Link:
     identity, membership = doors.identities[name], doors.membership(name)
-    return Link(membership.seats[0], PinnedTls(issue_leaf(name, identity.key), membership.keys, membership.operators))
+    return Link(membership.servers[0], PinnedTls(issue_leaf(name, identity.key), membership.keys, membership.operators))
 
 
 @pytest.mark.parametrize(
     ("name", "method", "path", "body", "said"),
     [
-        ("north", "GET", f"/v1/echo?bytes={MOST_ECHO + 1}", None, "bytes is a whole number, at most"),
+        ("north", "GET", f"/v1/echo?bytes={MAX_ECHO + 1}", None, "bytes is a whole number, at most"),
         ("north", "GET", "/v1/echo?bytes=-1", None, "bytes is a whole number"),
         ("north", "GET", "/v1/echo?wait=601", None, "wait is a whole number, at most 600"),
-        ("north", "POST", "/v1/echo", bytes(MOST_ECHO + 1), "a measurement has at most"),
+        ("north", "POST", "/v1/echo", bytes(MAX_ECHO + 1), "a measurement has at most"),
         ("north", "GET", "/v1/reach", None, "only servers are dialed back"),
     ],
 )

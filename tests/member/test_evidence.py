@@ -24,7 +24,7 @@ from harness.federation import (
 )
 from ppca.cli.fetch import write_fetched
 from ppca.federation import envelopes
-from ppca.federation.envelopes import pieces_in, result_info
+from ppca.federation.envelopes import chunks_in, result_info
 from ppca.federation.errors import FederationError
 from ppca.federation.membership import Membership
 from ppca.federation.objects import Object
@@ -48,13 +48,13 @@ def result(seat: int, answer: int = 7, attempt: int = 1) -> Object:
 
 def sealed(seat: int, plain: bytes, attempt: int = 1) -> list[Object]:
     """A server's part of the result, in pieces."""
-    pieces = pieces_in(plain)
-    infos = [result_info(JOB.id, RECEIVER, seat, attempt, piece, len(pieces)) for piece in range(len(pieces))]
+    chunks = chunks_in(plain)
+    infos = [result_info(JOB.id, RECEIVER, seat, attempt, chunk, len(chunks)) for chunk in range(len(chunks))]
     return [
         make(
             OPERATORS[seat], "result", JOB, seal(data, RECEIVER_KEY.public, **info), receiver=RECEIVER, attempt=attempt
         )
-        for data, info in zip(pieces, infos, strict=True)
+        for data, info in zip(chunks, infos, strict=True)
     ]
 
 
@@ -62,14 +62,14 @@ def audit(place: int, *of: Object, **change: Any) -> Object:
     sent = {item.header.author: item.digest for item in STORY if item.header.kind == "contribution"}
     content = {
         "attempt": 1,
-        "seat": place,
+        "server": place,
         "seconds": 1.0,
         "stats": TOTAL,
         "audit": LINES,
-        "results": {RECEIVER: [piece.digest for piece in of]},
+        "results": {RECEIVER: [chunk.digest for chunk in of]},
     }
     content |= {"contributions": sent} | change
-    return make(OPERATORS[place], "audit", JOB, json.dumps(content).encode(), attempt=1, seat=place)
+    return make(OPERATORS[place], "audit", JOB, json.dumps(content).encode(), attempt=1, server=place)
 
 
 RESULTS = [result(seat) for seat in range(4)]
@@ -157,7 +157,7 @@ BROKEN: dict[str, Callable[[], list[Object]]] = {
     "a result is missing": lambda: [*KEPT, *RESULTS[:3], *AUDITS],
     "another result": lambda: [*KEPT, result(0), *RESULTS[1:], *AUDITS],
     "of another attempt": lambda: [*KEPT, result(0, attempt=2), *RESULTS[1:], *AUDITS],
-    "an audit of another server": lambda: with_first_audit(seat=1),
+    "an audit of another server": lambda: with_first_audit(server=1),
     "too much opened": lambda: with_first_audit(audit=[*LINES, *LINES]),
     "opened to somebody else": lambda: with_first_audit(audit=[{"what": "means", "to": "visitor"}]),
     "opened what is not listed": lambda: with_first_audit(audit=[{"what": "rows", "to": "servers"}]),
@@ -184,11 +184,11 @@ def test_a_result_of_more_than_one_object(monkeypatch: pytest.MonkeyPatch) -> No
     """An object holds 16 MiB. A larger result was computed, could not be sealed, and the job was held."""
     long = "x" * 500
     plain = b"".join(encode("result", result={**FACTS, "answer": long, "to": {RECEIVER: {}}}))
-    monkeypatch.setattr(envelopes, "PIECE_BYTES", len(plain) // 2 + 1)
+    monkeypatch.setattr(envelopes, "CHUNK_BYTES", len(plain) // 2 + 1)
     parts = [sealed(seat, plain) for seat in range(4)]
-    assert all(len(pieces) == 2 for pieces in parts)
-    items = [*KEPT, *(piece for pieces in parts for piece in pieces)]
-    made = evidence([*items, *(audit(seat, *pieces) for seat, pieces in enumerate(parts))])
+    assert all(len(chunks) == 2 for chunks in parts)
+    items = [*KEPT, *(chunk for chunks in parts for chunk in chunks)]
+    made = evidence([*items, *(audit(seat, *chunks) for seat, chunks in enumerate(parts))])
     made.check()
     assert made.result()["answer"] == long
     for wrong in (

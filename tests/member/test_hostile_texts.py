@@ -35,7 +35,7 @@ def test_the_audit_of_a_job_shows_no_hostile_text(tmp_path: Path, capsys: pytest
     board.run(job)
     board.put(federation.ended(job, "beta", outcome="failed", why="its worker was killed"))
     board.put(federation.ended(job, "gamma", outcome="failed", why=HOSTILE))
-    board.say("gamma", "erased", job, what=HOSTILE, seat=2)
+    board.say("gamma", "erased", job, what=HOSTILE, server=2)
     _audit(board.member("north"), job, False)
     text = shown(capsys)
     assert "attempt 1 failed at beta: its worker was killed" in text

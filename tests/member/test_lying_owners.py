@@ -328,9 +328,7 @@ def test_the_totals_of_one_owner_are_not_isolated(form: Form) -> None:
 
 def refused(form: Form, change: Callable[[str, list[Any], dict[str, Any]], Any], why: str) -> None:
     found = form.lied(form.begun(), change)
-    assert all(f"the contribution of {LIAR} is not what the job asks for" in each and why in each for each in found), (
-        found
-    )
+    assert all(f"the contribution of {LIAR} does not fit the job" in each and why in each for each in found), found
 
 
 @pytest.mark.parametrize("form", ["columns psi", "columns aligned", "widerows", "widecolumns psi"], indirect=True)
@@ -355,7 +353,7 @@ def test_a_second_message(form: Form) -> None:
         found.fill(LIAR, form.file(LIAR), envelopes)
         found.fill(LIAR, form.file(LIAR), envelopes)
 
-    assert all("something follows" in why for why in found.send(LIAR, fill))
+    assert all("a message follows" in why for why in found.send(LIAR, fill))
 
 
 def without(kind_of: str) -> Callable[[str, list[Any], dict[str, Any]], Any]:

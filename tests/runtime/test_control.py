@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ppca.protocol import Sealed, share
-from ppca.runtime.codec import CodecError, PerSeat, pack, unpack
+from ppca.runtime.codec import CodecError, PerServer, pack, unpack
 from ppca.runtime.control import Channel, ChannelClosed, Message, MessageReader, encode
 from ppca.runtime.conversation import ServerProcess, converse
 
@@ -42,7 +42,7 @@ def test_values_come_back_whatever_the_pieces(piece: int) -> None:
         "key": share([1])[0],
         "sealed": Sealed("client", (0, 2), packet.dtype, b""),
         "nested": {"a": [1, 2.5, None, True, "text", ["deep"]]},
-        "own": PerSeat([1, 2]),
+        "own": PerServer([1, 2]),
         "empty": np.empty((0, 3), np.int32),
         "array": np.arange(12.0).reshape(3, 4)[:, ::2],
     }
@@ -127,10 +127,10 @@ def test_what_lies_too_deep_is_refused() -> None:
     [
         ("progress", {"text": "x"}, "it sent 'progress' without fraction and rounds"),
         ("failed", {"error": "x"}, "it sent 'failed' without trace and step and rank"),
-        ("failed", {"error": "x", "trace": "", "step": "many", "rank": 0}, "nonsense about its failure"),
-        ("failed", {"error": "x", "trace": "", "step": 1, "rank": float("inf")}, "nonsense about its failure"),
+        ("failed", {"error": "x", "trace": "", "step": "many", "rank": 0}, "an invalid report of its failure"),
+        ("failed", {"error": "x", "trace": "", "step": 1, "rank": float("inf")}, "an invalid report of its failure"),
         ("done", {"result": 1}, "it sent 'done' without seconds and stats and audit"),
-        ("what", {}, "it answered 'what' where 'done' was expected"),
+        ("what", {}, "it answered 'what' instead of 'done'"),
     ],
 )
 def test_answers_of_the_wrong_form_are_failures(kind: str, fields: dict[str, Any], message: str) -> None:
@@ -139,7 +139,7 @@ def test_answers_of_the_wrong_form_are_failures(kind: str, fields: dict[str, Any
         theirs.sendall(b"".join(encode(kind, **fields)))
         heard = converse([ServerProcess(2, cast(Any, None), ours)], "done", patience=5.0, waiting=True)
     (failure,) = heard.failures
-    assert (failure.seat, failure.reported) == (2, False)
+    assert (failure.server, failure.reported) == (2, False)
     assert message in failure.error
 
 

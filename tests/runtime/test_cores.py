@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ppca.runtime import LocalServers, cores
-from ppca.runtime.cores import MOST_THREADS, cores_of, threads_for
+from ppca.runtime.cores import MAX_THREADS, cores_of, threads_for
 
 
-@pytest.mark.parametrize(("count", "each"), [(1, 1), (2, 1), (4, 1), (8, 2), (15, 3), (64, MOST_THREADS)])
+@pytest.mark.parametrize(("count", "each"), [(1, 1), (2, 1), (4, 1), (8, 2), (15, 3), (64, MAX_THREADS)])
 def test_four_servers_share_the_cores(count: int, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "available", lambda: set(range(count)))
     assert threads_for(4) == LocalServers().threads == each
-    assert threads_for(1) == min(count, MOST_THREADS)
+    assert threads_for(1) == min(count, MAX_THREADS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 8, 13])

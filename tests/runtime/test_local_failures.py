@@ -58,7 +58,7 @@ def shorten(servers: LocalServers) -> None:
     """Set a short time limit for servers that have started, which takes long on a loaded machine. New links have it."""
     servers.timeout = SHORT
     with patch.object(conversation, "GRACE", PATIENCE), pytest.raises(ServersFailed, match="can be used again"):
-        run(servers, program("fail_on"), X, seats=[0])
+        run(servers, program("fail_on"), X, servers=[0])
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def test_a_server_killed_while_it_gets_a_large_input() -> None:
 
 def test_a_server_killed_during_a_run() -> None:
     with failing() as (servers, messages):
-        run(servers, program("signal_on"), X, seat=1, name="SIGKILL")
+        run(servers, program("signal_on"), X, server=1, name="SIGKILL")
     assert messages[0].startswith("server 1 failed in step 3: the process was killed by SIGKILL")
     assert "lost server 1 in step 3" in messages[0]  # what its mates say; whoever is second may hear it of the first
 
@@ -136,7 +136,7 @@ def test_a_server_killed_after_a_run_and_the_block_left() -> None:
 
 def test_a_stopped_server_during_a_run() -> None:
     with failing(short=True) as (servers, messages):
-        run(servers, program("signal_on"), X, seat=2, name="SIGSTOP")
+        run(servers, program("signal_on"), X, server=2, name="SIGSTOP")
     assert "waited 2 s in step 3 for a frame from server 2" in messages[0]
     assert "server 2: no report" in messages[0]
 
@@ -157,7 +157,7 @@ def test_a_stopped_server_after_its_last_round() -> None:
 
 def test_an_exception_in_one_server(enduring: LocalServers) -> None:
     with failing_program(enduring) as messages:
-        run(enduring, program("fail_on"), X, seats=[2])
+        run(enduring, program("fail_on"), X, servers=[2])
     text = messages[0]
     assert text.startswith("server 2 failed in step 3: ZeroDivisionError: a made-up failure\n  server 0: ")
     assert 'raise ZeroDivisionError("a made-up failure")' in text  # the traceback
@@ -167,7 +167,7 @@ def test_an_exception_in_one_server(enduring: LocalServers) -> None:
 
 def test_an_exception_in_all_servers(enduring: LocalServers) -> None:
     with failing_program(enduring) as messages:
-        run(enduring, program("fail_on"), X, seats=[0, 1, 2, 3])
+        run(enduring, program("fail_on"), X, servers=[0, 1, 2, 3])
     assert "failed in step 3: ZeroDivisionError: a made-up failure" in messages[0].splitlines()[0]
     assert messages[0].count("Traceback") == 1
 
@@ -179,7 +179,7 @@ def test_many_failures_in_a_row_leave_nothing_behind() -> None:
         before: list[int] = []
         for _ in range(5):
             with pytest.raises(ServersFailed, match="can be used again"):
-                run(servers, program("fail_on"), X, seats=[3])
+                run(servers, program("fail_on"), X, servers=[3])
             before.append(sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in servers.pids))
         assert before[0] == before[-1]
         assert pca.shared_model().transform(np.eye(3)).shape == (3, 1)
@@ -190,12 +190,12 @@ def test_nothing_is_kept_unless_all_servers_finish(on_disk: bool, tmp_path: Path
     """Else shares of two fits would lie under one name, and fit together as little as random numbers."""
     with LocalServers(timeout=PATIENCE, developer=True, state=tmp_path if on_disk else None) as servers:
         with pytest.raises(ServersFailed, match="can be used again"):
-            run(servers, program("keep_and_fail"), X, name="new", seats=[3])
+            run(servers, program("keep_and_fail"), X, name="new", servers=[3])
         assert run(servers, program("kept_value"), name="new") is None
-        assert run(servers, program("keep_and_fail"), X, name="new", seats=[]) == 1
+        assert run(servers, program("keep_and_fail"), X, name="new", servers=[]) == 1
         assert run(servers, program("kept_value"), name="new") == 2
     if on_disk:
-        assert len(list(tmp_path.glob("seat-*/local/*"))) == 4
+        assert len(list(tmp_path.glob("server-*/local/*"))) == 4
         with LocalServers(timeout=PATIENCE, developer=True, state=tmp_path) as servers:
             assert run(servers, program("kept_value"), name="new") == 2
 
@@ -225,7 +225,7 @@ def test_every_different_traceback_is_told_once() -> None:
 
 def test_a_program_that_exits(enduring: LocalServers) -> None:
     with failing_program(enduring) as messages:
-        run(enduring, program("exit_on"), X, seat=3)
+        run(enduring, program("exit_on"), X, server=3)
     assert messages[0].startswith("server 3 failed in step 2: SystemExit: enough")
 
 
@@ -335,7 +335,7 @@ def test_certificates_are_gone_once_the_servers_are_connected(monkeypatch: pytes
         assert list(tmp_path.iterdir()) == []
         np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
     with failing(tls=True) as (servers, messages):
-        run(servers, program("signal_on"), X, seat=0, name="SIGKILL")
+        run(servers, program("signal_on"), X, server=0, name="SIGKILL")
     assert messages[0].startswith("server 0 failed in step 3")
 
 

@@ -170,7 +170,7 @@ def test_servers_run_offered_programs_only(tmp_path: Any) -> None:
     ]
     with LocalServers(timeout=60) as servers:
         for name in [*names, "ppca.jobs.inference:largest", "ppca.jobs.nothing:fit"]:
-            with pytest.raises(ProgramError, match="none of the programs that these servers offer"):
+            with pytest.raises(ProgramError, match="not one of the programs that these servers offer"):
                 run(servers, name)
         assert not (tmp_path / "ran").exists()
         assert run(servers, "ppca.jobs.uploads:forget", table="none") is None

@@ -9,7 +9,7 @@ import pytest
 
 from harness.admission import Door
 from harness.federation import Loop, served
-from harness.one_server import Seat
+from harness.one_server import OneServer
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,8 @@ def loop() -> Iterator[Loop]:
 
 
 @pytest.fixture
-def seat(tmp_path: Path, loop: Loop) -> Iterator[Seat]:
-    made = Seat(tmp_path / "seat", loop)
+def seat(tmp_path: Path, loop: Loop) -> Iterator[OneServer]:
+    made = OneServer(tmp_path / "server", loop)
     with served(made.server_state, loop):
         yield made
 

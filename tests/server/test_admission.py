@@ -14,7 +14,7 @@ from harness.federation import (
     IDENTITIES,
     MEMBERSHIP,
     RECEIVER,
-    SEAT_KEYS,
+    SERVER_KEYS,
     contribution,
     ended,
     job,
@@ -39,17 +39,17 @@ def test_a_job_that_goes_well_is_let_in(door: Door) -> None:
 
 WRONG: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
     "offer": [
-        ("visitor", {}, SEAT_KEYS[0].public),
-        ("north", {}, SEAT_KEYS[0].public),
-        ("visitor", {"seat": 0}, SEAT_KEYS[0].public),
+        ("visitor", {}, SERVER_KEYS[0].public),
+        ("north", {}, SERVER_KEYS[0].public),
+        ("visitor", {"server": 0}, SERVER_KEYS[0].public),
     ],
     "approval": [("visitor", {}, b""), (RECEIVER, {}, b""), ("alpha", {}, b"")],
     "refusal": [("visitor", {"why": "no"}, b"")],
     "group": [("north", {"to": "south"}, b""), ("visitor", {"to": "south"}, b"")],
     "envelope": [
-        ("visitor", {"to": 0, "piece": 0}, b"x"),
-        (RECEIVER, {"to": 0, "piece": 0}, b"x"),
-        ("alpha", {"to": 0, "piece": 0}, b"x"),
+        ("visitor", {"to": 0, "chunk": 0}, b"x"),
+        (RECEIVER, {"to": 0, "chunk": 0}, b"x"),
+        ("alpha", {"to": 0, "chunk": 0}, b"x"),
     ],
     "contribution": [("visitor", {}, b"{}"), (RECEIVER, {}, b"{}"), ("beta", {}, b"{}")],
     "receipt": [
@@ -78,9 +78,9 @@ def test_a_server_cannot_fill_the_store_of_another(tmp_path: Path) -> None:
     long = {"more": "x" * 10_000}
     door.tell(make("delta", "audit", OF, bytes(60_000), attempt=1))
     door.refuses(make("delta", "audit", OF, bytes(60_001), attempt=1), "said so already")
-    door.tell(make("delta", "result", OF, b"x", receiver=RECEIVER, attempt=1, piece=0))
-    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, piece=0), "said so already")
-    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, piece=1 << 12), "no number")
+    door.tell(make("delta", "result", OF, b"x", receiver=RECEIVER, attempt=1, chunk=0))
+    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=0), "said so already")
+    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=1 << 12), "no number")
     door.tell(make("delta", "erased", OF, what="job"))
     door.refuses(make("delta", "erased", OF, what="job", **long), "said so already")
     door.refuses(make("delta", "erased", OF, what="everything"), "nothing that can be erased")
@@ -88,7 +88,7 @@ def test_a_server_cannot_fill_the_store_of_another(tmp_path: Path) -> None:
         door.refuses(make("delta", kind, OF, bytes(60_000), **about), "it has a payload")
     for kind in ("audit", "result"):
         with pytest.raises(NotNow, match="no such attempt"):
-            door.admit(make("delta", kind, OF, b"x", receiver=RECEIVER, attempt=2, piece=0), "delta")
+            door.admit(make("delta", kind, OF, b"x", receiver=RECEIVER, attempt=2, chunk=0), "delta")
 
 
 def test_small_objects_of_an_operator_have_a_limit_of_bytes(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_small_objects_of_an_operator_have_a_limit_of_bytes(tmp_path: Path) -> N
 def test_results_that_members_ask_for_do_not_silence_a_server(tmp_path: Path) -> None:
     """Two large results of one member used up the bytes of all operators: no server could say anything until they were erased."""
     door = Door(tmp_path, bytes_per_member=1 << 20)
-    large = make("alpha", "result", OF, bytes(1 << 20), receiver=RECEIVER, attempt=1, piece=0)
+    large = make("alpha", "result", OF, bytes(1 << 20), receiver=RECEIVER, attempt=1, chunk=0)
     door.mailbox.put(large)
     door.mailbox.close()
     door = Door(tmp_path, bytes_per_member=1 << 20)  # also after a restart
@@ -139,7 +139,9 @@ def test_an_outsider_and_a_forger(kind: str, door: Door) -> None:
     door.refuses(forged, "did not sign")
     door.refuses(forged, "did not sign", carrier="beta")
     door.refuses(
-        Object.make(IDENTITIES["nobody"], kind, OF.id, item.payload, **item.header.about), "no member", carrier="beta"
+        Object.make(IDENTITIES["nobody"], kind, OF.id, item.payload, **item.header.about),
+        "not a member",
+        carrier="beta",
     )
 
 
@@ -154,7 +156,7 @@ def test_members_bring_their_own_and_seats_any(door: Door) -> None:
 AGAIN: dict[str, Callable[[], Object]] = {
     "approval": lambda: make("north", "approval", OF, note="again"),
     "contribution": lambda: contribution(OF, "north", (3.0, 4.0))[-1],
-    "offer": lambda: make("alpha", "offer", OF, SEAT_KEYS[1].public, seat=0),
+    "offer": lambda: make("alpha", "offer", OF, SERVER_KEYS[1].public, server=0),
     "start": lambda: make("alpha", "start", OF, attempt=1, note="again"),
     "ready": lambda: make("alpha", "ready", OF, attempt=1, note="again"),
     "ended": lambda: ended(OF, "alpha", audit="other"),
@@ -205,7 +207,7 @@ def test_a_refusal_ends_a_job_and_nothing_comes_after(door: Door) -> None:
 def test_a_job_that_is_over_takes_what_seats_still_owe(door: Door) -> None:
     door.tell(*STORY)
     door.tell(
-        make("alpha", "result", OF, b"x", receiver=RECEIVER, attempt=1, piece=0),
+        make("alpha", "result", OF, b"x", receiver=RECEIVER, attempt=1, chunk=0),
         make("alpha", "audit", OF, b"{}", attempt=1),
     )
     door.refuses(make("north", "cancel", OF), "is over")
@@ -213,15 +215,15 @@ def test_a_job_that_is_over_takes_what_seats_still_owe(door: Door) -> None:
 
 def test_an_operator_offers_again_only_as_a_restored_seat(door: Door) -> None:
     door.tell(*until("approval"))
-    door.tell(make("alpha", "offer", OF, SEAT_KEYS[1].public, seat=0, again=1))
-    door.refuses(make("alpha", "offer", OF, SEAT_KEYS[2].public, seat=0, again=1), "already")
-    door.refuses(make("alpha", "offer", OF, SEAT_KEYS[2].public, seat=1, again=2), "no part")
-    door.refuses(make(RECEIVER, "offer", OF, SEAT_KEYS[2].public, receiver=RECEIVER, again=2), "already")
-    door.refuses(make(RECEIVER, "offer", OF, SEAT_KEYS[2].public, seat=0), "no part")
+    door.tell(make("alpha", "offer", OF, SERVER_KEYS[1].public, server=0, again=1))
+    door.refuses(make("alpha", "offer", OF, SERVER_KEYS[2].public, server=0, again=1), "already")
+    door.refuses(make("alpha", "offer", OF, SERVER_KEYS[2].public, server=1, again=2), "no part")
+    door.refuses(make(RECEIVER, "offer", OF, SERVER_KEYS[2].public, receiver=RECEIVER, again=2), "already")
+    door.refuses(make(RECEIVER, "offer", OF, SERVER_KEYS[2].public, server=0), "no part")
 
 
 def test_an_operator_who_receives_offers_twice(tmp_path: Path) -> None:
-    line = {"name": "alpha", "key": MEMBERSHIP.file.seat[0].key, "roles": ("receiver",)}
+    line = {"name": "alpha", "key": MEMBERSHIP.file.server[0].key, "roles": ("receiver",)}
     members = tuple(member.model_dump() for member in MEMBERSHIP.file.member)
     both = membership(member=(*members, line))
     of = job(both, receivers={"alpha": ["model"]})
@@ -229,7 +231,7 @@ def test_an_operator_who_receives_offers_twice(tmp_path: Path) -> None:
     door.federation = both
     door.tell(make("alpha", "job", of, of.data), *offers(of))
     assert not any(item.what.startswith("offer") for item in door.job_state(of.id).waiting)
-    door.refuses(make("alpha", "offer", of, SEAT_KEYS[3].public, receiver="alpha"), "already")
+    door.refuses(make("alpha", "offer", of, SERVER_KEYS[3].public, receiver="alpha"), "already")
 
 
 def test_contributing_needs_an_approval(door: Door) -> None:
@@ -237,7 +239,7 @@ def test_contributing_needs_an_approval(door: Door) -> None:
     for item in contribution(OF, "south"):
         door.refuses(item, "has not approved")
     door.tell(*contribution(OF, "north"))
-    door.refuses(make("north", "envelope", OF, b"x", to=0, piece=9), "has finished")
+    door.refuses(make("north", "envelope", OF, b"x", to=0, chunk=9), "has finished")
 
 
 @pytest.mark.parametrize(
@@ -245,16 +247,16 @@ def test_contributing_needs_an_approval(door: Door) -> None:
     [
         {},
         {"to": 0},
-        {"piece": 0},
-        {"to": 4, "piece": 0},
-        {"to": -1, "piece": 0},
-        {"to": True, "piece": 0},
-        {"to": 1.0, "piece": 0},
-        {"to": "0", "piece": 0},
-        {"to": [0], "piece": 0},
-        {"to": 0, "piece": -1},
-        {"to": 0, "piece": 1 << 16},
-        {"to": 0, "piece": True},
+        {"chunk": 0},
+        {"to": 4, "chunk": 0},
+        {"to": -1, "chunk": 0},
+        {"to": True, "chunk": 0},
+        {"to": 1.0, "chunk": 0},
+        {"to": "0", "chunk": 0},
+        {"to": [0], "chunk": 0},
+        {"to": 0, "chunk": -1},
+        {"to": 0, "chunk": 1 << 16},
+        {"to": 0, "chunk": True},
     ],
 )
 def test_envelopes_to_nowhere(about: dict[str, Any], door: Door) -> None:
@@ -310,11 +312,11 @@ def test_objects_that_do_not_say_what_they_must(kind: str, author: str, about: d
         b"[]",
         b"7",
         b"{}",
-        b'{"pieces": []}',
-        b'{"pieces": [[], [], [], [7]], "summands": {}}',
-        b'{"pieces": [[], [], [], []]}',
-        b'{"pieces": [[], [], [], []], "summands": []}',
-        b'{"pieces": [[], [], [], []], "summands": {"R0": 7}}',
+        b'{"chunks": []}',
+        b'{"chunks": [[], [], [], [7]], "summands": {}}',
+        b'{"chunks": [[], [], [], []]}',
+        b'{"chunks": [[], [], [], []], "summands": []}',
+        b'{"chunks": [[], [], [], []], "summands": {"R0": 7}}',
         b"[" * 100_000,
         b"[" + b"{}," * (1 << 19) + b"{}]",
     ],
@@ -327,4 +329,4 @@ def test_a_contribution_that_lists_nothing_usable_is_refused_by_name(content: by
 def test_a_header_is_brief(door: Door) -> None:
     """16,384 envelopes with headers of 16 kB each would take 268 MB of a server's memory."""
     door.tell(*until("envelope"))
-    door.refuses(make("north", "envelope", OF, b"x", to=0, piece=0, more="x" * 5000), "more than 256 characters")
+    door.refuses(make("north", "envelope", OF, b"x", to=0, chunk=0, more="x" * 5000), "more than 256 characters")

@@ -20,7 +20,7 @@ from ppca.federation.objects import Object, sha256
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.serverfile import Policy
 from ppca.server import admission as module
-from ppca.server.admission import pieces_of
+from ppca.server.admission import chunks_of
 from ppca.server.policy import refusal_of
 
 
@@ -143,7 +143,7 @@ def test_an_offer_signed_with_a_former_key_is_refused(tmp_path: Path) -> None:
     new = job(door.federation)
     door.tell(submitted(new))
     for of in (OF, new):  # jobs of the earlier and of the present revision
-        offer = Object.make(old["gamma"], "offer", of.id, bytes(32), seat=2, again=99)
+        offer = Object.make(old["gamma"], "offer", of.id, bytes(32), server=2, again=99)
         door.refuses(offer, "did not sign", carrier="delta")
 
 
@@ -176,28 +176,28 @@ def test_a_member_cannot_fill_the_store(tmp_path: Path) -> None:
     door.tell(*until("envelope"))
     payload = bytes(300_000)
     with pytest.raises(NotNow, match="as much as this server allows a member"):
-        door.tell(*(make("north", "envelope", OF, payload, to=0, piece=piece) for piece in range(10)))
+        door.tell(*(make("north", "envelope", OF, payload, to=0, chunk=chunk) for chunk in range(10)))
     assert door.mailbox.bytes_of("north") <= 1 << 20
-    door.tell(make("south", "envelope", OF, payload, to=0, piece=0))
+    door.tell(make("south", "envelope", OF, payload, to=0, chunk=0))
 
 
 def test_a_full_store(tmp_path: Path) -> None:
     door = Door(tmp_path, at_most=1 << 20)
     door.tell(*until("envelope"))
     with pytest.raises(NotNow, match="store of this server is full"):
-        door.tell(make("north", "envelope", OF, bytes(1 << 20), to=0, piece=0))
+        door.tell(make("north", "envelope", OF, bytes(1 << 20), to=0, chunk=0))
     door._at_most = 1
     door.refuses(make("west", "refusal", OF, why="no"), "is full")
     door.tell(make("beta", "refusal", OF, why="no"))
 
 
 def test_a_member_cannot_flood_with_small_objects(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_OBJECTS", 20)
+    monkeypatch.setattr(module, "MAX_OBJECTS", 20)
     door.tell(*until("envelope"))
     with pytest.raises(ObjectRefused, match="as many objects"):
-        door.tell(*(make("north", "envelope", OF, b"x", to=0, piece=piece) for piece in range(100)))
+        door.tell(*(make("north", "envelope", OF, b"x", to=0, chunk=chunk) for chunk in range(100)))
     assert door.mailbox.objects(OF.id).count["north"] == 20
-    door.tell(make("south", "envelope", OF, b"x", to=0, piece=0))
+    door.tell(make("south", "envelope", OF, b"x", to=0, chunk=0))
 
 
 def test_parsed_jobs_are_not_kept_without_end(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_lost_content_is_taken_again_whatever_has_happened_since(door: Door) -> 
         ({"rows_at_least": 50}, {"rows_at_least": 50}, None),
         ({"expires": "91d"}, {}, "stay longer"),
         ({"erase_after": "91d"}, {}, "stay longer"),
-        ({"expires": "91d"}, {"longest": "100d"}, None),
+        ({"expires": "91d"}, {"max_job_lifetime": "100d"}, None),
         (
             {"keep": {"allow": {}, "until": datetime(9999, 1, 1, tzinfo=UTC)}},
             {},
@@ -297,13 +297,13 @@ def test_another_build_is_refused(door: Door) -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"[]", b"{}", b'{"pieces": 1}', b'{"pieces": [[], [], []]}', b'{"pieces": [[1], [], [], []]}', b"x"]
+    "payload", [b"[]", b"{}", b'{"chunks": 1}', b'{"chunks": [[], [], []]}', b'{"chunks": [[1], [], [], []]}', b"x"]
 )
 def test_contributions_that_list_no_envelopes(payload: bytes) -> None:
     from ppca.federation.errors import FederationError
 
     with pytest.raises(FederationError):
-        pieces_of(make("north", "contribution", OF, payload))
+        chunks_of(make("north", "contribution", OF, payload))
 
 
 def test_files_that_are_refused_count_as_jobs_of_the_day(tmp_path: Path) -> None:

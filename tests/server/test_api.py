@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, job, make, membership, put_membership
-from harness.one_server import HELLO, Seat, asked
+from harness.one_server import HELLO, OneServer, asked
 from harness.waiting import PATIENCE
 from ppca.federation.errors import NotReached
 from ppca.federation.membership import Membership
@@ -22,36 +22,36 @@ from ppca.transport.pinned import LEAF_VALIDITY, PinnedTls
 # -- who gets in -----------------------------------------------------------------------------------------------------
 
 
-def test_a_member_is_greeted(seat: Seat) -> None:
+def test_a_member_is_greeted(seat: OneServer) -> None:
     status, data = seat.client("north").request("GET", "/v1/hello")
     assert status == 200
     found = json.loads(data)
     assert (found["you"], found["member"], found["digest"]) == ("north", "alpha", seat.membership.digest)
 
 
-def test_without_a_certificate_nobody_is_answered(seat: Seat) -> None:
+def test_without_a_certificate_nobody_is_answered(seat: OneServer) -> None:
     assert asked(seat.raw(None), HELLO) == b""
 
 
-def test_an_outsiders_key_is_not_answered(seat: Seat) -> None:
+def test_an_outsiders_key_is_not_answered(seat: OneServer) -> None:
     assert asked(seat.raw("nobody"), HELLO) == b""
 
 
-def test_a_members_name_with_another_key_is_not_answered(seat: Seat) -> None:
+def test_a_members_name_with_another_key_is_not_answered(seat: OneServer) -> None:
     leaf = issue_leaf("north", IDENTITIES["nobody"].key)
     tls = PinnedTls(leaf, {"alpha": IDENTITIES["alpha"].public, "north": IDENTITIES["nobody"].public})
     sock = tls.context(dialing=True).wrap_socket(socket.create_connection(("127.0.0.1", seat.port), PATIENCE))
     assert asked(sock, HELLO) == b""
 
 
-def test_plain_http_is_not_answered(seat: Seat) -> None:
+def test_plain_http_is_not_answered(seat: OneServer) -> None:
     with socket.create_connection(("127.0.0.1", seat.port), PATIENCE) as sock:
         sock.sendall(HELLO)
         with contextlib.suppress(OSError):
             assert b"200" not in sock.recv(1000)
 
 
-def test_an_expired_leaf_is_refused(seat: Seat) -> None:
+def test_an_expired_leaf_is_refused(seat: OneServer) -> None:
     old = issue_leaf("north", IDENTITIES["north"].key, start=datetime.now(UTC) - timedelta(days=3))
     with pytest.raises(NotReached, match="issue a new one"):
         seat.client("north", old).request("GET", "/v1/hello")
@@ -64,7 +64,7 @@ def test_an_expired_leaf_is_refused(seat: Seat) -> None:
     assert asked(sock, HELLO) == b""
 
 
-def test_a_leaf_that_expires_on_a_standing_connection(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leaf_that_expires_on_a_standing_connection(seat: OneServer, monkeypatch: pytest.MonkeyPatch) -> None:
     client = seat.client("north")
     assert client.request("GET", "/v1/hello")[0] == 200
     connection = client._connection
@@ -82,13 +82,13 @@ def test_a_leaf_that_expires_on_a_standing_connection(seat: Seat, monkeypatch: p
     assert "too old" in json.loads(answer.read())["error"]
 
 
-def renewed(seat: Seat, new: Membership) -> None:
+def renewed(seat: OneServer, new: Membership) -> None:
     put_membership(seat.folder, new)
     assert seat.server_state.renew()
     seat.server_state.renew_tls()
 
 
-def test_a_removed_member_is_out_on_the_same_connection(seat: Seat) -> None:
+def test_a_removed_member_is_out_on_the_same_connection(seat: OneServer) -> None:
     client = seat.client("north")
     assert client.request("GET", "/v1/hello")[0] == 200
     renewed(seat, membership(2, left_out=("north",), ports=[seat.port, 1, 2, 3]))
@@ -98,7 +98,7 @@ def test_a_removed_member_is_out_on_the_same_connection(seat: Seat) -> None:
     assert seat.client("south").request("GET", "/v1/hello")[0] == 200
 
 
-def test_a_new_key_puts_out_who_has_the_old_one(seat: Seat) -> None:
+def test_a_new_key_puts_out_who_has_the_old_one(seat: OneServer) -> None:
     """A stolen key is of no use from the moment on that another one is pinned, not even on connections that stand."""
     client = seat.client("north")
     assert client.request("GET", "/v1/hello")[0] == 200
@@ -112,7 +112,7 @@ def test_a_new_key_puts_out_who_has_the_old_one(seat: Seat) -> None:
     assert client.request("GET", "/v1/hello")[0] == 403
 
 
-def test_a_stream_of_news_ends_with_the_membership(seat: Seat) -> None:
+def test_a_stream_of_news_ends_with_the_membership(seat: OneServer) -> None:
     client = seat.client("north")
     stream = client.events()
     seat.tell(seat.story[0])
@@ -122,7 +122,7 @@ def test_a_stream_of_news_ends_with_the_membership(seat: Seat) -> None:
     assert [kind for kind, _ in stream if kind in ("object", "progress")] == []
 
 
-def test_an_older_or_unsigned_federation_changes_nothing(seat: Seat) -> None:
+def test_an_older_or_unsigned_federation_changes_nothing(seat: OneServer) -> None:
     ports = [seat.port, 1, 2, 3]
     renewed(seat, membership(3, ports=ports))
     for worse in (
@@ -138,7 +138,7 @@ def test_an_older_or_unsigned_federation_changes_nothing(seat: Seat) -> None:
 # -- what each may see -----------------------------------------------------------------------------------------------
 
 
-def test_who_has_no_part_in_a_job_sees_nothing_of_it(seat: Seat) -> None:
+def test_who_has_no_part_in_a_job_sees_nothing_of_it(seat: OneServer) -> None:
     seat.tell(*seat.story)
     outside, inside = seat.client("visitor"), seat.client("north")
     for item in seat.story:
@@ -153,7 +153,7 @@ def test_who_has_no_part_in_a_job_sees_nothing_of_it(seat: Seat) -> None:
     assert next(told)[0] == "place", "it learns how many objects there are, and nothing of them"
 
 
-def test_owners_do_not_read_each_others_jobs(seat: Seat) -> None:
+def test_owners_do_not_read_each_others_jobs(seat: OneServer) -> None:
     other = job(seat.membership, "other", owners=("spare", "visitor", "west"), receivers={"spare": ["model"]})
     item = make("spare", "job", other, other.data)
     seat.tell(item, seat.story[0])
@@ -164,7 +164,7 @@ def test_owners_do_not_read_each_others_jobs(seat: Seat) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/inventory", "/v1/restore/{job}/north", "/v1/restore-model/{job}"])
-def test_what_only_seats_get(path: str, seat: Seat) -> None:
+def test_what_only_seats_get(path: str, seat: OneServer) -> None:
     seat.tell(*seat.story)
     for name in (*OWNERS, RECEIVER, "visitor"):
         status, data = seat.client(name).request("GET", path.format(job=seat.job.id))
@@ -172,14 +172,14 @@ def test_what_only_seats_get(path: str, seat: Seat) -> None:
         assert "only servers" in json.loads(data)["error"]
 
 
-def test_shares_are_not_restored_to_the_diagonal(seat: Seat) -> None:
+def test_shares_are_not_restored_to_the_diagonal(seat: OneServer) -> None:
     seat.tell(*seat.story)
     status, data = seat.client("delta").request("GET", f"/v1/restore/{seat.job.id}/north")
     assert status == 409
     assert "no shares in common" in json.loads(data)["error"]
 
 
-def test_headers_come_with_the_bytes_that_decide(seat: Seat) -> None:
+def test_headers_come_with_the_bytes_that_decide(seat: OneServer) -> None:
     seat.tell(*seat.story)
     found = json.loads(seat.client("north").request("GET", f"/v1/jobs/{seat.job.id}/objects")[1])["objects"]
     assert {each["kind"] for each in found if "data" not in each} == {"envelope"}

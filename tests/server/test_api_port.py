@@ -126,9 +126,9 @@ def test_idle_connections_are_bounded_and_keep_no_member_out() -> None:
 
     async def body(door: ApiPort, port: int) -> None:
         before = rss()
-        idle = await asyncio.to_thread(connections, port, 3 * module.MOST_ENTERING)
+        idle = await asyncio.to_thread(connections, port, 3 * module.MAX_HANDSHAKES)
         assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
-        assert len(door._entering) <= module.MOST_PER_ADDRESS
+        assert len(door._entering) <= module.MAX_PER_ADDRESS
         assert rss() - before < 32 << 20
         assert await asyncio.to_thread(idle[0].recv, 1) == b"", "the oldest is closed"
         for sock in idle:
@@ -141,12 +141,12 @@ def test_half_a_handshake_is_bounded_too() -> None:
     """Connections that begin TLS and stop hold its buffers: there are never more than the bound."""
 
     async def body(door: ApiPort, port: int) -> None:
-        begun = await asyncio.to_thread(connections, port, 2 * module.MOST_ENTERING)
+        begun = await asyncio.to_thread(connections, port, 2 * module.MAX_HANDSHAKES)
         for sock in begun:
             with contextlib.suppress(OSError):
                 sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # the head of a ClientHello of 512 bytes
         await asyncio.sleep(0.2)
-        assert len(door._entering) <= module.MOST_PER_ADDRESS
+        assert len(door._entering) <= module.MAX_PER_ADDRESS
         assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
         for sock in begun:
             sock.close()
@@ -199,7 +199,7 @@ def test_a_machine_without_room_goes_on(monkeypatch: pytest.MonkeyPatch, caplog:
 
 def test_a_member_has_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other members, and its own next ones once it has closed some, are let in."""
-    monkeypatch.setattr(module, "MOST_PER_MEMBER", 3)
+    monkeypatch.setattr(module, "MAX_PER_MEMBER", 3)
 
     def enter(port: int, name: str) -> ssl.SSLSocket:
         sock = socket.create_connection(("127.0.0.1", port), PATIENCE)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from harness.federation import IDENTITIES, RECEIVER, Loop, contribution, make, served
-from harness.one_server import Seat, asked
+from harness.one_server import OneServer, asked
 from harness.waiting import PATIENCE, until
 from ppca.federation.errors import NotReached
-from ppca.federation.objects import MOST_BYTES, Object, sha256
+from ppca.federation.objects import MAX_BYTES, Object, sha256
 from ppca.member.connections import ServerClient
 from ppca.server import api as module
 from ppca.server.api import Api
@@ -32,13 +32,13 @@ def put(client: ServerClient, item: Object, digest: str | None = None) -> tuple[
     return status, json.loads(data)["error"] if status > 299 else ""
 
 
-def test_put_and_put_again(seat: Seat) -> None:
+def test_put_and_put_again(seat: OneServer) -> None:
     client = seat.client(RECEIVER)
     assert put(client, seat.story[0]) == (201, "")
     assert put(client, seat.story[0]) == (200, "")
 
 
-def test_after_erasure_an_object_is_gone_and_not_wanted_again(seat: Seat) -> None:
+def test_after_erasure_an_object_is_gone_and_not_wanted_again(seat: OneServer) -> None:
     sent = contribution(seat.job, "north")
     seat.tell(*seat.story[:9], *sent)
     seat.server_state.mailbox.drop(seat.job.id, ["envelope"])
@@ -51,21 +51,21 @@ def test_after_erasure_an_object_is_gone_and_not_wanted_again(seat: Seat) -> Non
 
 
 @pytest.mark.parametrize("digest", ["x", "0" * 63, "0" * 65, "A" * 64, "..%2f..%2fetc", "%00" * 10, "0" * 63 + "%0a"])
-def test_names_that_are_no_digests(digest: str, seat: Seat) -> None:
+def test_names_that_are_no_digests(digest: str, seat: OneServer) -> None:
     client = seat.client("north")
     assert client.request("PUT", f"/v1/objects/{digest}", b"x")[0] in (400, 404)
     assert client.request("GET", f"/v1/objects/{digest}")[0] == 404
     assert client.request("GET", f"/v1/jobs/{digest}/objects")[0] == 404
 
 
-def test_content_that_has_another_digest(seat: Seat) -> None:
+def test_content_that_has_another_digest(seat: OneServer) -> None:
     status, why = put(seat.client(RECEIVER), seat.story[0], "0" * 64)
     assert status == 400
     assert "send it again" in why
     assert seat.server_state.mailbox.jobs() == []
 
 
-def test_refusals_say_why(seat: Seat) -> None:
+def test_refusals_say_why(seat: OneServer) -> None:
     status, why = put(seat.client("north"), seat.story[0])
     assert status == 409
     assert "members bring their own" in why
@@ -77,8 +77,8 @@ def test_refusals_say_why(seat: Seat) -> None:
     assert (status, "no object" in json.loads(data)["error"]) == (409, True)
 
 
-def test_a_body_that_is_too_long(seat: Seat) -> None:
-    big = MOST_BYTES + 1
+def test_a_body_that_is_too_long(seat: OneServer) -> None:
+    big = MAX_BYTES + 1
     head = f"PUT /v1/objects/{'0' * 64} HTTP/1.1\r\nHost: x\r\nContent-Length: {big}\r\n\r\n".encode()
     assert b" 413 " in asked(seat.raw("north"), head)
     chunk = b"40000\r\n" + bytes(0x40000) + b"\r\n"
@@ -86,7 +86,7 @@ def test_a_body_that_is_too_long(seat: Seat) -> None:
     assert b" 413 " in asked(seat.raw("north"), head + chunk * (big // 0x40000 + 2) + b"0\r\n\r\n")
 
 
-def test_compressed_bodies_are_not_unpacked(seat: Seat) -> None:
+def test_compressed_bodies_are_not_unpacked(seat: OneServer) -> None:
     import gzip
 
     body = gzip.compress(bytes(1 << 22))
@@ -95,7 +95,7 @@ def test_compressed_bodies_are_not_unpacked(seat: Seat) -> None:
 
 
 def test_slow_bodies_end_and_keep_nobody_out(tmp_path: Path, loop: Loop) -> None:
-    seat = Seat(tmp_path / "slow", loop)
+    seat = OneServer(tmp_path / "slow", loop)
     head = f"PUT /v1/objects/{'0' * 64} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nsome".encode()
 
     def begin() -> list[ssl.SSLSocket]:
@@ -119,7 +119,7 @@ def test_slow_bodies_end_and_keep_nobody_out(tmp_path: Path, loop: Loop) -> None
         assert b" 400 " in asked(seat.raw("north"), head.replace(b"1000", b"4")), "it may send again"
 
 
-def test_half_a_body_leaves_nothing(seat: Seat) -> None:
+def test_half_a_body_leaves_nothing(seat: OneServer) -> None:
     item = seat.story[0]
     sock = seat.raw(RECEIVER)
     sock.sendall(
@@ -132,7 +132,7 @@ def test_half_a_body_leaves_nothing(seat: Seat) -> None:
     assert put(seat.client(RECEIVER), item) == (201, "")
 
 
-def test_a_full_disk_is_told(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told(seat: OneServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> bool:
         raise OSError(28, "No space left on device")
 
@@ -146,7 +146,7 @@ def test_a_full_disk_is_told(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_too_many_requests_of_one_member(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    seat = Seat(tmp_path / "rate", loop, policy={"requests_per_second": 2.0})
+    seat = OneServer(tmp_path / "rate", loop, policy={"requests_per_second": 2.0})
     with served(seat.server_state, loop):
         client = seat.client("north")
         statuses = [client.request("GET", "/v1/hello")[0] for _ in range(30)]
@@ -156,7 +156,7 @@ def test_too_many_requests_of_one_member(tmp_path: Path, loop: Loop, monkeypatch
         assert {beta.request("GET", "/v1/hello")[0] for _ in range(40)} == {200}, "servers are not counted"
 
 
-def test_too_many_streams_of_one_member(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_streams_of_one_member(seat: OneServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STREAMS", 2)
     seat.tell(seat.story[0])
     streams = [seat.client("north").events() for _ in range(2)]
@@ -167,7 +167,7 @@ def test_too_many_streams_of_one_member(seat: Seat, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_member_that_sees_nothing_of_many_objects_does_not_stop_the_server(
-    seat: Seat, monkeypatch: pytest.MonkeyPatch
+    seat: OneServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its stream of news passed over all objects in one go: with very many of them nobody else was served meanwhile."""
     seat.tell(*seat.story)
@@ -196,7 +196,7 @@ def test_a_member_that_sees_nothing_of_many_objects_does_not_stop_the_server(
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "1e3", "9" * 40, "%00", "1%0a", "٣", ""])
-def test_places_that_are_none(after: str, seat: Seat) -> None:
+def test_places_that_are_none(after: str, seat: OneServer) -> None:
     seat.tell(seat.story[0])
     from urllib.parse import quote
 
@@ -223,7 +223,7 @@ def test_places_that_are_none(after: str, seat: Seat) -> None:
         b"OPTIONS * HTTP/1.1",
     ],
 )
-def test_requests_that_are_none(request_line: bytes, seat: Seat) -> None:
+def test_requests_that_are_none(request_line: bytes, seat: OneServer) -> None:
     answer = asked(seat.raw("north"), request_line + b"\r\nHost: x\r\n\r\n")
     assert b" 500 " not in answer[:20]
     assert b"root:" not in answer
@@ -235,7 +235,7 @@ def test_idle_connections_are_hung_up_on(tmp_path: Path, loop: Loop, monkeypatch
     monkeypatch.setattr(module, "IDLE", 0.3)
     from aiohttp import web
 
-    seat = Seat(tmp_path / "idle", loop)
+    seat = OneServer(tmp_path / "idle", loop)
     kept: list[Api] = []
     tasks: list[Any] = []
     with served(seat.server_state, loop, kept.append):
@@ -258,7 +258,7 @@ def test_idle_connections_are_hung_up_on(tmp_path: Path, loop: Loop, monkeypatch
         assert [next(stream)[0] for _ in range(3)] == ["place", "object", "place"], "in use, not idle"
 
 
-def connections(of: Seat) -> list[Any]:
+def connections(of: OneServer) -> list[Any]:
     """The connections of the only server that has any."""
     import gc
 
@@ -289,8 +289,8 @@ def test_answers_that_a_member_does_not_read_take_little_memory(
     monkeypatch.setattr(asyncio, "timeout", noted)
     monkeypatch.setattr(module, "ANSWER_SECONDS", 10 * PATIENCE)
     monkeypatch.setattr(module, "ANSWERS", 5)
-    seat = Seat(tmp_path / "unread", loop)
-    large = make("north", "envelope", seat.job, bytes(16 << 20), to=0, piece=0)
+    seat = OneServer(tmp_path / "unread", loop)
+    large = make("north", "envelope", seat.job, bytes(16 << 20), to=0, chunk=0)
     kept: list[Api] = []
     with served(seat.server_state, loop, kept.append):
         seat.tell(*seat.story[:9], large)
@@ -316,7 +316,7 @@ def test_answers_that_a_member_does_not_read_take_little_memory(
         assert (status, sha256(data)) == (200, large.digest)
 
 
-def test_a_damaged_object_is_not_sent(seat: Seat) -> None:
+def test_a_damaged_object_is_not_sent(seat: OneServer) -> None:
     seat.tell(*seat.story[:9])
     item = seat.story[1]
     path = seat.server_state.mailbox.path(item.digest)
@@ -329,7 +329,7 @@ def test_a_connection_that_is_in_use_is_not_idle(tmp_path: Path, loop: Loop, mon
     now = [0.0]
     monkeypatch.setattr(module, "IDLE", 0.12)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    seat = Seat(tmp_path / "busy", loop)
+    seat = OneServer(tmp_path / "busy", loop)
     kept: list[Api] = []
     with served(seat.server_state, loop, kept.append):
         sock = seat.raw("north")
@@ -352,7 +352,7 @@ def test_a_connection_that_is_in_use_is_not_idle(tmp_path: Path, loop: Loop, mon
         loop.loop.call_soon_threadsafe(task.cancel)
 
 
-def test_an_identity_of_another_is_not_believed(seat: Seat) -> None:
+def test_an_identity_of_another_is_not_believed(seat: OneServer) -> None:
     """A member with a right key cannot be another one, whatever its leaf says."""
     with pytest.raises(NotReached, match="is not the one pinned for 'south'"):
         seat.client("south", issue_leaf("south", IDENTITIES["north"].key)).request("GET", "/v1/hello")

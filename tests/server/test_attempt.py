@@ -21,7 +21,7 @@ import pytest
 from harness.jobs import fit_job, make_plan, use_job
 from harness.lockstep import LockstepServers
 from harness.processes import assert_gone, running
-from harness.real_servers import Running, Seats
+from harness.real_servers import RealServers, Running
 from harness.tables import with_ids
 from harness.waiting import PATIENCE
 from ppca import PCA
@@ -57,8 +57,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def seats() -> Iterator[Seats]:
-    found = Seats()
+def seats() -> Iterator[RealServers]:
+    found = RealServers()
     yield found
     found.close()
 
@@ -80,7 +80,7 @@ def model_of(run: Running, width: int) -> PCAModel:
     return PCAModel.from_result(result, scale=scale, names=None, audit=outcome.account.audit)
 
 
-def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: Seats) -> None:
+def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: RealServers) -> None:
     values, told = data(), []
     run = seats.start(ROWS, packets(values), public=PUBLIC, progress=lambda *news: told.append(news))
     found = model_of(run, 4)
@@ -94,7 +94,7 @@ def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: Seats) -> None:
     assert_gone(run.pids)
 
 
-def test_two_jobs_at_the_same_time_over_the_same_ports(seats: Seats) -> None:
+def test_two_jobs_at_the_same_time_over_the_same_ports(seats: RealServers) -> None:
     first, second = data(4), data(5, 80)
     jobs = [{"job": fit_job(width, 3, fixed_iterations=14)} for width in (4, 5)]
     runs = [seats.start(ROWS, packets(values), public=job) for values, job in zip((first, second), jobs, strict=True)]
@@ -105,7 +105,7 @@ def test_two_jobs_at_the_same_time_over_the_same_ports(seats: Seats) -> None:
         assert_gone(run.pids)
 
 
-def test_a_stranger_on_the_mesh_port_disturbs_nobody(seats: Seats) -> None:
+def test_a_stranger_on_the_mesh_port_disturbs_nobody(seats: RealServers) -> None:
     """Silence, nonsense, and one that knows the route but has no key."""
     session = b"known to the stranger"
     strangers = [socket.create_connection(seats.addresses[0], timeout=PATIENCE) for _ in range(3)]
@@ -121,7 +121,7 @@ def test_a_stranger_on_the_mesh_port_disturbs_nobody(seats: Seats) -> None:
 class Slow:
     """A job that takes long enough to be disturbed, and an event for when it is under way."""
 
-    def __init__(self, seats: Seats) -> None:
+    def __init__(self, seats: RealServers) -> None:
         self.begun = threading.Event()
         self.run = seats.start(
             ROWS,
@@ -132,7 +132,7 @@ class Slow:
         assert self.begun.wait(PATIENCE)
 
 
-def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: Seats) -> None:
+def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: RealServers) -> None:
     slow = Slow(seats)
     os.kill(slow.run.pids[1], 9)
     failed = slow.run.failed()
@@ -145,7 +145,7 @@ def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: Seats) -> Non
     assert_gone(slow.run.pids)
 
 
-def test_a_program_that_fails_is_named_by_the_type_of_its_exception(seats: Seats) -> None:
+def test_a_program_that_fails_is_named_by_the_type_of_its_exception(seats: RealServers) -> None:
     """What peers and logs may say of it is free of its text."""
     failed = seats.start(UPLOAD, [share(np.eye(2))], public={"table": "t", "owner": [4711]}).failed()
     own = [one for one in failed if "unhashable" in str(one)]  # others may have heard of it from these before
@@ -157,7 +157,7 @@ def test_a_program_that_fails_is_named_by_the_type_of_its_exception(seats: Seats
     assert not any("unhashable" in text for text in told)
 
 
-def test_an_attempt_that_is_stopped_says_so(seats: Seats) -> None:
+def test_an_attempt_that_is_stopped_says_so(seats: RealServers) -> None:
     slow = Slow(seats)
     slow.run.attempts[2].kill()
     failed = slow.run.failed()
@@ -166,7 +166,7 @@ def test_an_attempt_that_is_stopped_says_so(seats: Seats) -> None:
     assert_gone(slow.run.pids)
 
 
-def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
+def test_an_attempt_has_a_limit_of_its_own(seats: RealServers) -> None:
     """Peers that answer every round in time cannot hold it for ever."""
     failed = seats.start(
         ROWS,
@@ -179,7 +179,7 @@ def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
     assert all("server 1" in str(failed[seat]) for seat in (0, 2, 3))
 
 
-def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: Seats) -> None:
+def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: RealServers) -> None:
     attempt = Attempt(seats.work(0, ROWS, packets(data()), public=PUBLIC), seats.routers[0], seats.forks)
     attempt.kill()
     with pytest.raises(AttemptFailed, match="this server stopped the attempt"):
@@ -187,19 +187,19 @@ def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: Se
     assert attempt._process is None
 
 
-def test_pieces_that_cannot_be_made_end_the_attempt(seats: Seats) -> None:
-    def pieces() -> Iterator[Any]:
+def test_pieces_that_cannot_be_made_end_the_attempt(seats: RealServers) -> None:
+    def chunks() -> Iterator[Any]:
         yield 0, share(np.eye(3))[0], None, None
         raise OSError("the envelope is gone")
 
-    attempt = Attempt(seats.work(0, ROWS, public=PUBLIC, pieces=pieces()), seats.routers[0], seats.forks)
+    attempt = Attempt(seats.work(0, ROWS, public=PUBLIC, chunks=chunks()), seats.routers[0], seats.forks)
     with pytest.raises(OSError, match="the envelope is gone"):
         attempt.run()
     assert attempt._process is not None
     assert not running(attempt._process.pid)
 
 
-def test_a_missing_seat_is_named_and_the_attempt_may_be_repeated(seats: Seats) -> None:
+def test_a_missing_seat_is_named_and_the_attempt_may_be_repeated(seats: RealServers) -> None:
     work = seats.work(0, ROWS, packets(data()), public=PUBLIC, start_timeout=1.0)
     with pytest.raises(AttemptFailed, match=r"no connection with server 1 and server 2 and server 3") as caught:
         Attempt(work, seats.routers[0], seats.forks).run()
@@ -209,24 +209,24 @@ def test_a_missing_seat_is_named_and_the_attempt_may_be_repeated(seats: Seats) -
 @pytest.mark.parametrize(
     ("program", "public", "message"),
     [
-        ("os:system", {}, "none of the programs that these servers offer"),
+        ("os:system", {}, "not one of the programs that these servers offer"),
         (ROWS, {"wrong": 1}, "takes .* but was given"),
     ],
 )
-def test_what_cannot_be_run_is_final(seats: Seats, program: str, public: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_run_is_final(seats: RealServers, program: str, public: dict[str, Any], message: str) -> None:
     failed = seats.start(program, packets(data()), public=public).failed()
     for one in failed:
         assert one.final
         assert re.search(message, str(one))
 
 
-def test_inputs_beyond_the_limit_are_final(seats: Seats) -> None:
+def test_inputs_beyond_the_limit_are_final(seats: RealServers) -> None:
     failed = seats.start(ROWS, packets(data()), public=PUBLIC, input_bytes=1000).failed()
     assert all(one.final for one in failed)
     assert all("its operator allows 1,000" in str(one) for one in failed)
 
 
-def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> None:
+def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: RealServers) -> None:
     values = data()
     public = {"job": fit_job(4, 3, fixed_iterations=14, keep="kept", allow=("transform",))}
     done = seats.start(ROWS, packets(values), public=public).done()
@@ -238,7 +238,7 @@ def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> No
     again = seats.start(
         "ppca.jobs.inference:infer",
         public={"job": use_job([int(result["exponents"][0])] * 4, ["transform"], model="kept")},
-        own=lambda seat: {"kept": done[seat].kept, "pieces": [(0, rows[seat], None, None)]},
+        own=lambda seat: {"kept": done[seat].kept, "chunks": [(0, rows[seat], None, None)]},
     ).done()
     found = received(unsealed([one.ran.result for one in again]))["coordinates"]
     coordinates = found * np.ldexp(1.0, int(result["exponents"][0]))
@@ -260,14 +260,14 @@ LISTED = [
 ]
 
 
-def test_a_job_opens_what_it_lists(seats: Seats) -> None:
+def test_a_job_opens_what_it_lists(seats: RealServers) -> None:
     values = data()
     run = seats.start(ROWS, packets(values), public=PUBLIC, openings=LISTED)
     assert {line["what"] for line in model_of(run, 4).audit} == {entry["what"] for entry in LISTED}
 
 
 @pytest.mark.parametrize("missing", ["verification bit", "means"])
-def test_what_a_job_does_not_list_is_not_opened_and_final(seats: Seats, missing: str) -> None:
+def test_what_a_job_does_not_list_is_not_opened_and_final(seats: RealServers, missing: str) -> None:
     listed = [entry for entry in LISTED if entry["what"] != missing]
     failed = seats.start(ROWS, packets(data()), public=PUBLIC, openings=listed).failed()
     assert any(one.final for one in failed)
@@ -277,7 +277,7 @@ def test_what_a_job_does_not_list_is_not_opened_and_final(seats: Seats, missing:
     )
 
 
-def test_one_seat_with_a_shorter_list_stops_the_job(seats: Seats) -> None:
+def test_one_seat_with_a_shorter_list_stops_the_job(seats: RealServers) -> None:
     """Every server enforces the list that it was given, and sends nothing of what is not on it. The bit is opened in the last
     round, within columns: the servers of the other column may have finished, but a job needs all four."""
     listed = [entry for entry in LISTED if entry["what"] != "verification bit"]
@@ -292,9 +292,9 @@ def test_one_seat_with_a_shorter_list_stops_the_job(seats: Seats) -> None:
     assert "server 2 aborted" in str(mate)
 
 
-def test_a_refusal_is_final_and_says_why(seats: Seats) -> None:
+def test_a_refusal_is_final_and_says_why(seats: RealServers) -> None:
     job, rows = use_job([0, 0], ["transform"], model="nothing"), share(np.eye(2))
-    own = lambda seat: {"pieces": [(0, rows[seat], None, None)]}  # noqa: E731
+    own = lambda seat: {"chunks": [(0, rows[seat], None, None)]}  # noqa: E731
     failed = seats.start("ppca.jobs.inference:infer", public={"job": job}, own=own).failed()
     assert any(one.final for one in failed)
     assert any("keeps nothing under the name 'nothing'" in str(one) for one in failed)
@@ -313,16 +313,16 @@ def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[Inpu
         for part in parts
         for packet in ([*part.share_scales(), part.share_own()] if own else part.share_scales())
     ]
-    pieces = [piece for number, part in enumerate(parts) for piece in part.chunks(number, own)]
+    chunks = [chunk for number, part in enumerate(parts) for chunk in part.chunks(number, own)]
     partition = Columns("id", way.way, minimum=way.minimum)
     job = make_plan(fixed_iterations=14, partition=partition).job(
         column_data("columns", widths, partition), len(tables)
     )
-    return packets, pieces, {"job": as_data(job)}
+    return packets, chunks, {"job": as_data(job)}
 
 
-def pieces_of(pieces: list[Any], seat: int) -> Iterator[Any]:
-    return ((piece.table, piece.packets[0][seat], piece.tags, None) for piece in pieces)
+def chunks_of(chunks: list[Any], seat: int) -> Iterator[Any]:
+    return ((chunk.table, chunk.packets[0][seat], chunk.tags, None) for chunk in chunks)
 
 
 def halves(values: np.ndarray[Any, Any], skip: int = 10) -> list[Any]:
@@ -331,12 +331,12 @@ def halves(values: np.ndarray[Any, Any], skip: int = 10) -> list[Any]:
     return [with_ids(values[skip:, :2], ["a", "b"], ids[skip:]), with_ids(values[:, 2:], ["c", "d"], ids)]
 
 
-def test_a_fit_of_columns_is_one_run(seats: Seats) -> None:
+def test_a_fit_of_columns_is_one_run(seats: RealServers) -> None:
     """Pieces of both owners are uploaded, matched by tags and analysed by one program."""
     values = data()
-    packets, pieces, public = columns_job(halves(values))
+    packets, chunks, public = columns_job(halves(values))
     run = seats.start(
-        "ppca.jobs.columns:fit", packets, public=public, own=lambda seat: {"pieces": pieces_of(pieces, seat)}
+        "ppca.jobs.columns:fit", packets, public=public, own=lambda seat: {"chunks": chunks_of(chunks, seat)}
     )
     found = model_of(run, 4)
     assert found.rows == len(values) - 10
@@ -344,17 +344,17 @@ def test_a_fit_of_columns_is_one_run(seats: Seats) -> None:
     assert found.audit[0]["what"] == "match pattern of pseudonyms"
 
 
-def test_too_few_common_rows_are_final(seats: Seats) -> None:
-    packets, pieces, public = columns_job(halves(data(), skip=55))
+def test_too_few_common_rows_are_final(seats: RealServers) -> None:
+    packets, chunks, public = columns_job(halves(data(), skip=55))
     failed = seats.start(
-        "ppca.jobs.columns:fit", packets, public=public, own=lambda seat: {"pieces": pieces_of(pieces, seat)}
+        "ppca.jobs.columns:fit", packets, public=public, own=lambda seat: {"chunks": chunks_of(chunks, seat)}
     ).failed()
     assert any(one.final for one in failed)
     texts = [str(one) for one in failed]
     assert all("fewer than 10 ids are common to all 2 owners" in text for text in texts), texts
 
 
-def test_too_few_rows_are_final_and_nothing_else_is_opened(seats: Seats) -> None:
+def test_too_few_rows_are_final_and_nothing_else_is_opened(seats: RealServers) -> None:
     listed = [{"what": "enough rows", "to": "servers", "most": 1}]
     failed = seats.start(
         ROWS, packets(data()), public={"job": fit_job(4, 3, rows_at_least=61)}, openings=listed
@@ -363,7 +363,7 @@ def test_too_few_rows_are_final_and_nothing_else_is_opened(seats: Seats) -> None
     assert all("fewer than 61 rows" in str(one) for one in failed)
 
 
-def test_nothing_secret_is_on_the_command_line(seats: Seats) -> None:
+def test_nothing_secret_is_on_the_command_line(seats: RealServers) -> None:
     slow = Slow(seats)
     for pid in slow.run.pids:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -402,7 +402,7 @@ slow.run.outcomes()
 # -- the process that forks the workers ------------------------------------------------------------------------------------
 
 
-def fork_server(seats: Seats) -> int:
+def fork_server(seats: RealServers) -> int:
     assert seats.forks._process is not None
     return seats.forks._process.pid
 
@@ -419,7 +419,7 @@ def sockets(pid: int) -> set[str]:
     return {target for target in found if target.startswith("socket:")}
 
 
-def test_a_worker_holds_no_descriptor_of_another_one(seats: Seats) -> None:
+def test_a_worker_holds_no_descriptor_of_another_one(seats: RealServers) -> None:
     slow = Slow(seats)
     held = [sockets(pid) for pid in (*slow.run.pids, fork_server(seats))]
     slow.run.attempts[0].kill()
@@ -428,7 +428,7 @@ def test_a_worker_holds_no_descriptor_of_another_one(seats: Seats) -> None:
     assert len(set().union(*held)) == sum(map(len, held))
 
 
-def test_the_process_that_forks_has_one_thread_and_leaves_no_core(seats: Seats) -> None:
+def test_the_process_that_forks_has_one_thread_and_leaves_no_core(seats: RealServers) -> None:
     """A fork copies the thread that calls it only; locks of others would stay locked for ever."""
     seats.start(ROWS, packets(data()), public=PUBLIC).done()
     place = Path(f"/proc/{fork_server(seats)}")
@@ -437,7 +437,7 @@ def test_the_process_that_forks_has_one_thread_and_leaves_no_core(seats: Seats) 
     assert [line.split()[4:6] for line in limits.splitlines() if "core file" in line] == [["0", "0"]]
 
 
-def test_a_killed_fork_server_fails_its_attempts_and_is_replaced(seats: Seats) -> None:
+def test_a_killed_fork_server_fails_its_attempts_and_is_replaced(seats: RealServers) -> None:
     slow, former = Slow(seats), fork_server(seats)
     os.kill(former, signal.SIGKILL)
     failed = slow.run.failed()
@@ -448,7 +448,7 @@ def test_a_killed_fork_server_fails_its_attempts_and_is_replaced(seats: Seats) -
     assert fork_server(seats) != former
 
 
-def test_workers_end_with_the_fork_server(seats: Seats) -> None:
+def test_workers_end_with_the_fork_server(seats: RealServers) -> None:
     slow = Slow(seats)
     seats.forks.close()
     slow.run.failed()

@@ -16,7 +16,7 @@ import pytest
 
 from harness.federation import IDENTITIES, job, make, server_state, story
 from harness.whole import CheckerHere
-from ppca.federation.envelopes import MOST_TEXT, Envelopes, envelope_info, messages
+from ppca.federation.envelopes import MAX_TEXT, Envelopes, envelope_info, messages
 from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.federation.objects import Object
 from ppca.federation.sealing import seal
@@ -37,7 +37,7 @@ KINDS = [item.header.kind for item in STORY]
 def shares(tmp_path: Path) -> Iterator[Contributions]:
     """Those of server 0, which has offered its own key; the owners have approved."""
     of = server_state(tmp_path, policy={"memory": 1 << 26})
-    offer = make("alpha", "offer", OF, of.keys.make(JOB, OF.id).public, seat=0)
+    offer = make("alpha", "offer", OF, of.keys.make(JOB, OF.id).public, server=0)
     for item in STORY[: KINDS.index("envelope")]:
         mine = item.header.kind == "offer" and item.header.author == "alpha"
         of.admit(offer if mine else item, item.header.author)
@@ -53,8 +53,8 @@ def contribute(shares: Contributions, plain: bytes, owner: str = "north") -> str
     key = shares.server_state.keys.of(JOB, OF.id)
     assert key is not None
     sealed = seal(plain, key.public, **envelope_info(OF.id, owner, 0, 0))
-    envelope = Object.make(IDENTITIES[owner], "envelope", OF.id, sealed, to=0, piece=0)
-    content = {"pieces": [[envelope.digest], [], [], []], "summands": {"R0": "0" * 64, "C0": "0" * 64}}
+    envelope = Object.make(IDENTITIES[owner], "envelope", OF.id, sealed, to=0, chunk=0)
+    content = {"chunks": [[envelope.digest], [], [], []], "summands": {"R0": "0" * 64, "C0": "0" * 64}}
     last = Object.make(IDENTITIES[owner], "contribution", OF.id, json.dumps(content).encode())
     for item in (envelope, last):
         shares.server_state.admit(item, owner)
@@ -64,7 +64,7 @@ def contribute(shares: Contributions, plain: bytes, owner: str = "north") -> str
 def promise(shares: Contributions, owner: str = "north") -> str:
     """A contribution that lists an envelope which never comes; its digest."""
     summands = dict.fromkeys(("R0", "R1", "C0", "C1", "R0-C0"), "0" * 64)
-    content = {"pieces": [["1" * 64], [], [], []], "summands": summands}
+    content = {"chunks": [["1" * 64], [], [], []], "summands": summands}
     last = Object.make(IDENTITIES[owner], "contribution", OF.id, json.dumps(content).encode())
     shares.server_state.admit(last, owner)
     return last.digest
@@ -217,9 +217,9 @@ def test_memory_bounds_the_sum_of_what_the_owners_send(shares: Contributions, mo
 
 def test_texts_of_messages_are_bounded_on_both_sides() -> None:
     envelopes = Envelopes(IDENTITIES["north"], OF.id, [b""] * 4, lambda item: None)
-    with pytest.raises(ObjectRefused, match="more than a server reads"):
+    with pytest.raises(ObjectRefused, match="of text, which servers refuse"):
         envelopes.add("packets", [share([1.0])] * 1000)
-    with pytest.raises(ObjectRefused, match=f"the limit is {MOST_TEXT}"):
+    with pytest.raises(ObjectRefused, match=f"the limit is {MAX_TEXT}"):
         list(messages([with_packets([0] * 30_000)]))
 
 
@@ -234,7 +234,7 @@ def checker() -> Iterator[Checker]:
 
 
 def asked(checker: Checker, **more: Any) -> str:
-    request = {"seat": 0, "job": OF.data.decode(), "owner": "north", "key": "00" * 32, "files": [], "restored": False}
+    request = {"server": 0, "job": OF.data.decode(), "owner": "north", "key": "00" * 32, "files": [], "restored": False}
     try:
         return f"{checker.check(**request, signed={}, **more)} bytes"
     except FederationError as error:

@@ -81,8 +81,8 @@ def test_the_parsed_job_that_was_used_last_stays(tmp_path: Path, monkeypatch: py
         ("start", {"attempt": 1 << 20}),
         ("start", {"attempt": 1, "turn": 1 << 53}),
         ("start", {"attempt": 1, "turn": -1}),
-        ("offer", {"seat": 0, "place": 1.5}),
-        ("offer", {"seat": 0, "again": True}),
+        ("offer", {"server": 0, "place": 1.5}),
+        ("offer", {"server": 0, "again": True}),
     ],
 )
 def test_numbers_in_headers_have_bounds(kind: str, about: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_the_job_files_of_a_member_take_a_bounded_part_of_the_store(
 ) -> None:
     door = Door(tmp_path)
     first, second = job(name="1"), job(name="2")
-    monkeypatch.setattr(module, "MOST_JOB_BYTES", 3 * len(first.data) // 2)
+    monkeypatch.setattr(module, "MAX_JOB_BYTES", 3 * len(first.data) // 2)
     door.tell(make(RECEIVER, "job", first, first.data))
     door.tell(make(RECEIVER, "job", second, second.data))
     third = job(name="3")

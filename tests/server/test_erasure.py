@@ -40,7 +40,7 @@ class Clock:
         for each in four.server_states:
             for other in four.server_states:
                 if other is not each:
-                    each.clock.heard(other.seat, (datetime.now(UTC) + later).isoformat())
+                    each.clock.heard(other.server, (datetime.now(UTC) + later).isoformat())
 
 
 class Four:
@@ -54,7 +54,7 @@ class Four:
         self.keys = [folder / name / "store" / "keys" / f"job-{job.id}.key" for name in OPERATORS]
         self.tell(make(RECEIVER, "job", job, job.data))
         for seat, each in enumerate(self.server_states):
-            self.tell(make(OPERATORS[seat], "offer", job, each.keys.make(JOB, job.id).public, seat=seat))
+            self.tell(make(OPERATORS[seat], "offer", job, each.keys.make(JOB, job.id).public, server=seat))
 
     def tell(self, *items: Object) -> None:
         for item in items:

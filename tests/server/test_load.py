@@ -50,7 +50,7 @@ def test_a_job_that_fails_again_and_again_is_held_and_goes_on_when_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server is ill: nothing is erased, the state names the cause, and one operator's word lets it go on."""
-    monkeypatch.setattr(scheduler, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(scheduler, "MAX_RETRY_DELAY", 0.05)
     federation = Federation(tmp_path, monkeypatch, attempts=3)
     federation.hall.failing = lambda seat: "its worker was killed" if seat == 2 else None
 

@@ -21,7 +21,7 @@ def logged(failure: Failure, caplog: pytest.LogCaptureFixture) -> tuple[dict[str
     """The line in the log, and what is published, of an attempt that failed."""
     published: dict[str, Any] = {}
     job_runner = JobRunner.__new__(JobRunner)
-    server_state: Any = SimpleNamespace(seat=2, publish=lambda kind, job, **about: published.update(about))
+    server_state: Any = SimpleNamespace(server=2, publish=lambda kind, job, **about: published.update(about))
     job_runner.server_state = server_state
     with caplog.at_level(logging.WARNING, "ppca.job_runner"):
         job_runner._end("job", 3, "failed", failure.reason, failure=failure)

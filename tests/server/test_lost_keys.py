@@ -15,7 +15,7 @@ import pytest
 from harness.federation import OPERATORS
 from harness.job_runners import Federation
 from ppca.federation.errors import FederationError
-from ppca.federation.membership import Seat
+from ppca.federation.membership import ServerEntry
 from ppca.federation.proposal import ProposedJob
 from ppca.server.keys import JOB
 from ppca.server.mates import HalfLost, Mates, split_for
@@ -25,11 +25,14 @@ from ppca.server.mates import HalfLost, Mates, split_for
 def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Federation:
     found = Federation(tmp_path, monkeypatch, attempts=40)
 
-    def ask(self: Mates, peer: Seat, path: str) -> tuple[int, bytes]:
+    def ask(self: Mates, peer: ServerEntry, path: str) -> tuple[int, bytes]:
         """What the API of the asked server does, without the network."""
         *_, job, owner = path.split("/")
         asked = found.job_runners[OPERATORS.index(peer.member)]
-        known, split = asked.server_state.admission.job(job), split_for(self.server_state.seat, asked.server_state.seat)
+        known, split = (
+            asked.server_state.admission.job(job),
+            split_for(self.server_state.server, asked.server_state.server),
+        )
         try:
             return 200, b"".join(asked.shares.give_back(known, owner, split))
         except HalfLost as error:
@@ -55,7 +58,7 @@ async def failed_once(federation: Federation) -> ProposedJob:
 
 
 @pytest.mark.parametrize("way", ["missing", "empty"])
-@pytest.mark.parametrize("seats", [(0,), (0, 3), (1, 2)])
+@pytest.mark.parametrize("servers", [(0,), (0, 3), (1, 2)])
 def test_keys_that_one_server_or_a_diagonal_loses_are_repaired(
     federation: Federation, seats: tuple[int, ...], way: str
 ) -> None:
@@ -69,7 +72,7 @@ def test_keys_that_one_server_or_a_diagonal_loses_are_repaired(
     federation.run(body)
 
 
-@pytest.mark.parametrize("seats", [(0, 1), (1, 3), (0, 1, 2, 3)])
+@pytest.mark.parametrize("servers", [(0, 1), (1, 3), (0, 1, 2, 3)])
 def test_a_job_of_which_both_holders_of_a_half_lose_their_keys_ends_and_says_why(
     federation: Federation, seats: tuple[int, ...]
 ) -> None:
@@ -126,7 +129,7 @@ def test_a_damaged_key_is_repaired_when_the_server_starts(federation: Federation
         job_runner._note_starts()  # as at the start of the process
         job_runner._advance_safely(of.id)
         await federation.until(lambda: of.id not in job_runner._unmended)
-        offer = federation.server_states[0].mailbox.objects(of.id).offer("alpha", of_seat=True)
+        offer = federation.server_states[0].mailbox.objects(of.id).offer("alpha", of_server=True)
         assert offer is not None
         assert offer.about["again"] == 1
         assert job_runner.shares._is_restored(of, "spare")

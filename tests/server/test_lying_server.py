@@ -54,7 +54,7 @@ def test_a_server_that_says_it_has_erased_a_job_makes_no_other_server_erase_it(
 
     async def body() -> None:
         of = await fed.submit("victim")
-        fed.tell(make("delta", "erased", of, what="job", seat=DELTA), DELTA)
+        fed.tell(make("delta", "erased", of, what="job", server=DELTA), DELTA)
         said = [fed.server_states[seat].mailbox.objects for seat in HONEST]
         await fed.until(lambda: all(objects(of.id).erased() == {"delta"} for objects in said))
         for seat in HONEST:
@@ -105,7 +105,7 @@ def test_a_server_that_says_different_things_of_an_attempt_loses_no_result(
 
 def test_a_large_result_is_published_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody lies. A part of a result that did not fit into one object failed every attempt after the whole computation."""
-    monkeypatch.setattr(envelopes, "PIECE_BYTES", 16)
+    monkeypatch.setattr(envelopes, "CHUNK_BYTES", 16)
     fed = Federation(tmp_path, monkeypatch)
 
     async def body() -> None:
@@ -116,9 +116,9 @@ def test_a_large_result_is_published_in_pieces(tmp_path: Path, monkeypatch: pyte
         for header in objects.of("audit"):
             item = fed.server_states[0].mailbox.get(header.digest)
             assert item is not None
-            pieces = {h.about["piece"]: h for h in objects.of("result") if h.author == header.author}
-            assert [pieces[piece].digest for piece in range(len(pieces))] == item.json()["results"]["spare"]
-            assert len(pieces) == pieces[0].about["pieces"] > 1
+            chunks = {h.about["chunk"]: h for h in objects.of("result") if h.author == header.author}
+            assert [chunks[chunk].digest for chunk in range(len(chunks))] == item.json()["results"]["spare"]
+            assert len(chunks) == chunks[0].about["chunks"] > 1
 
     fed.run(body)
 

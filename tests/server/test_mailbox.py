@@ -19,8 +19,8 @@ from ppca.server.keys import JOB, MODEL, Keys
 from ppca.server.mailbox import DROPPED, HERE, LOST, Mailbox, write_file
 
 OF = job()
-ITEM = make("north", "envelope", OF, b"sealed" * 100, to=0, piece=0)
-OTHER = make("south", "envelope", OF, b"sealed" * 100, to=1, piece=0)
+ITEM = make("north", "envelope", OF, b"sealed" * 100, to=0, chunk=0)
+OTHER = make("south", "envelope", OF, b"sealed" * 100, to=1, chunk=0)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def damaged(path: Path, way: str, place: int = 0) -> None:
 def test_records_that_are_damaged_or_old_are_made_again_from_the_files(box: Mailbox, tmp_path: Path, way: str) -> None:
     """An empty database was accepted, and every file without a record was deleted: 1,103 objects became none."""
     records = tmp_path / "records.db"
-    items = [make("north", "envelope", OF, bytes([n]) * 500, to=0, piece=n) for n in range(40)]
+    items = [make("north", "envelope", OF, bytes([n]) * 500, to=0, chunk=n) for n in range(40)]
     for item in items[:2]:
         box.put(item)
     box.close()
@@ -158,7 +158,7 @@ def test_the_cost_of_an_object_does_not_grow_with_the_job(box: Mailbox, monkeypa
     box.headers(OF.id)
     monkeypatch.setattr(box, "_rows", counted)
     for number in range(50):
-        box.put(make("north", "envelope", OF, b"x", to=0, piece=number))
+        box.put(make("north", "envelope", OF, b"x", to=0, chunk=number))
         assert len(box.headers(OF.id)) == number + 1
         assert box.bytes_of("north") == box.bytes_of() > 0
     assert rows <= 50
@@ -169,7 +169,7 @@ def test_headers_in_memory_are_bounded(box: Mailbox, monkeypatch: pytest.MonkeyP
     jobs = [job(name=f"job {number}") for number in range(6)]
     for each in jobs:
         for number in range(4):
-            box.put(make("north", "envelope", each, b"x", to=0, piece=number))
+            box.put(make("north", "envelope", each, b"x", to=0, chunk=number))
         assert len(box.headers(each.id)) == 4
     assert sum(len(objects.headers) for objects in box._jobs.values()) == box._held <= 10
     assert all(len(box.headers(each.id)) == 4 for each in jobs)
@@ -250,7 +250,7 @@ def test_a_small_disk(tmp_path: Path) -> None:
         pytest.skip("mounting a small file system is not permitted here")
     try:
         box = Mailbox(small)
-        many = [make("north", "envelope", OF, bytes(100_000), to=0, piece=number) for number in range(20)]
+        many = [make("north", "envelope", OF, bytes(100_000), to=0, chunk=number) for number in range(20)]
         with pytest.raises(OSError, match=r"No space|full"):
             list(map(box.put, many))
         here = box.headers(OF.id)
@@ -264,7 +264,7 @@ def test_a_small_disk(tmp_path: Path) -> None:
 
 
 def test_many_threads_put_the_same_and_different_objects(box: Mailbox, tmp_path: Path) -> None:
-    items = [make("north", "envelope", OF, bytes([n]) * 500, to=0, piece=n) for n in range(12)] * 4
+    items = [make("north", "envelope", OF, bytes([n]) * 500, to=0, chunk=n) for n in range(12)] * 4
     with ThreadPoolExecutor(8) as pool:
         new = list(pool.map(box.put, items))
     assert sum(new) == 12

@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from harness.federation import OPERATORS, OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, membership, served, server_state
+from harness.federation import (
+    OPERATORS,
+    OWNERS,
+    RECEIVER,
+    SERVER_KEYS,
+    Loop,
+    job,
+    make,
+    membership,
+    served,
+    server_state,
+)
 from harness.waiting import PATIENCE
 from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.protocol import RingType, share
@@ -68,8 +79,8 @@ def test_an_operator_that_was_another_server_gets_nothing_back(
     earlier = job(present)
     for item in (
         make(RECEIVER, "job", earlier, earlier.data),
-        make("alpha", "offer", earlier, SEAT_KEYS[3].public, seat=3),
-        make("beta", "offer", earlier, SEAT_KEYS[1].public, seat=1),
+        make("alpha", "offer", earlier, SERVER_KEYS[3].public, server=3),
+        make("beta", "offer", earlier, SERVER_KEYS[1].public, server=1),
     ):
         asked.mailbox.put(item)
     with served(asked, loop), pytest.raises(FederationError, match=r"alpha was server 3 .* and is server 0 now"):
@@ -113,9 +124,9 @@ def test_an_offer_that_is_made_after_the_move_gives_nothing_back(
 ) -> None:
     """Alpha was server 3. It showed the offer of then to owners only, and makes another one as server 0."""
     then = ("delta", "beta", "gamma", "alpha")
-    asker, asked, earlier = moved(tmp_path, monkeypatch, seat=0, asked=1, then=then)
-    asked.admit(make("alpha", "offer", earlier, SEAT_KEYS[0].public, seat=0), "alpha")
-    asked.admit(make("beta", "offer", earlier, SEAT_KEYS[1].public, seat=1), "beta")
+    asker, asked, earlier = moved(tmp_path, monkeypatch, server=0, asked=1, then=then)
+    asked.admit(make("alpha", "offer", earlier, SERVER_KEYS[0].public, server=0), "alpha")
+    asked.admit(make("beta", "offer", earlier, SERVER_KEYS[1].public, server=1), "beta")
     with served(asked, loop), pytest.raises(FederationError, match=r"alpha was server 3 .* and is server 0 now"):
         Mates(asker).get(1, path.format(job=earlier.id, owner=OWNERS[0]))
 
@@ -125,9 +136,9 @@ def test_a_server_that_has_moved_gives_nothing_back(
 ) -> None:
     """Beta was server 2, with R1: alpha has R0 of the model, and would get R1 from the server that is its row mate now."""
     then = ("alpha", "gamma", "beta", "delta")
-    asker, asked, earlier = moved(tmp_path, monkeypatch, seat=0, asked=1, then=then)
-    asked.mailbox.put(make("alpha", "offer", earlier, SEAT_KEYS[0].public, seat=0))
-    asked.mailbox.put(make("beta", "offer", earlier, SEAT_KEYS[1].public, seat=2))
+    asker, asked, earlier = moved(tmp_path, monkeypatch, server=0, asked=1, then=then)
+    asked.mailbox.put(make("alpha", "offer", earlier, SERVER_KEYS[0].public, server=0))
+    asked.mailbox.put(make("beta", "offer", earlier, SERVER_KEYS[1].public, server=2))
     kept = np.arange(8, dtype=np.uint64).reshape(2, 2, 2)
     staging = Staging(asked.settings.store, asked.keys)
     staging.keep(earlier.id, {"public": {}, "components": (kept, RingType(128, 40, 16))})
@@ -155,7 +166,9 @@ def test_a_mate_that_has_lost_its_key_says_so(tmp_path: Path, loop: Loop, monkey
     present = membership(ports=free_ports(4))
     asker, asked = (server_state(tmp_path / str(seat), present, seat) for seat in (0, 1))
     of = job(present)
-    offers = [make(name, "offer", of, SEAT_KEYS[seat].public, seat=seat) for seat, name in enumerate(("alpha", "beta"))]
+    offers = [
+        make(name, "offer", of, SERVER_KEYS[seat].public, server=seat) for seat, name in enumerate(("alpha", "beta"))
+    ]
     for item in (make(RECEIVER, "job", of, of.data), *offers):
         asked.mailbox.put(item)
     job_runner = SimpleNamespace(shares=Contributions(asked))

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from harness import federation
 from harness.browser import DESK, PHONE, Page, browser, needs_browser
-from ppca.server.operator_page import MOST_OVER, OperatorPage
+from ppca.server.operator_page import MAX_OVER, OperatorPage
 from ppca.server.operator_page import facts as found_facts
 from ppca.server.replication import Followers
 
@@ -81,7 +81,7 @@ def facts(*jobs: dict[str, Any], lost: bool = False) -> dict[str, Any]:
         why = "ClientConnectorError: Cannot connect to host gamma.example:7443"
         links["2"] = {"member": "gamma", "api": "gamma.example:7443", "up": False, "why": why}
     return {
-        "seat": 0,
+        "server": 0,
         "member": "alpha",
         "federation": "heart-study",
         "revision": 3,
@@ -94,7 +94,7 @@ def facts(*jobs: dict[str, Any], lost: bool = False) -> dict[str, Any]:
     }
 
 
-class Seat:
+class PageServer:
     """A local page whose facts a test changes."""
 
     def __init__(self, now: dict[str, Any]) -> None:
@@ -118,9 +118,9 @@ class Seat:
 
 
 @asynccontextmanager
-async def served(now: dict[str, Any]) -> AsyncIterator[Seat]:
-    seat = Seat(now)
-    page = OperatorPage(lambda: json.loads(json.dumps(seat.now)), seat.news, lambda: {"seat": 0, "links_up": 3})
+async def served(now: dict[str, Any]) -> AsyncIterator[PageServer]:
+    seat = PageServer(now)
+    page = OperatorPage(lambda: json.loads(json.dumps(seat.now)), seat.news, lambda: {"server": 0, "links_up": 3})
     async with served_by(page) as seat.url:
         yield seat
 
@@ -197,7 +197,7 @@ def test_names_are_escaped_and_nothing_is_loaded_from_elsewhere() -> None:
 def test_machines_have_health_state_and_metrics() -> None:
     async def body() -> None:
         async with served(facts(job(1, "done"), job(2, "running"), lost=True)) as seat:
-            assert json.loads((await ask(seat.url + "/healthz"))[1]) == {"seat": 0, "links_up": 3}
+            assert json.loads((await ask(seat.url + "/healthz"))[1]) == {"server": 0, "links_up": 3}
             assert [one["stage"] for one in json.loads((await ask(seat.url + "/v1/state"))[1])["jobs"]] == [
                 "done",
                 "running",
@@ -206,7 +206,7 @@ def test_machines_have_health_state_and_metrics() -> None:
             assert 'ppca_jobs{stage="running"} 1.0' in metrics
             assert 'ppca_link_up{server="2"} 0.0' in metrics
             assert 'ppca_link_round_trip_seconds{server="1"} 0.0123' in metrics
-            assert 'ppca_link_round_trip_seconds{seat="2"}' not in metrics
+            assert 'ppca_link_round_trip_seconds{server="2"}' not in metrics
 
     asyncio.run(body())
 
@@ -217,8 +217,8 @@ def test_every_stage_and_a_thousand_jobs() -> None:
         async with served(facts(*jobs)) as seat:
             _, text, _ = await ask(seat.url + "/")
             assert all(f'class="badge {stage}"' in text for stage in STAGES)
-            assert text.count('class="job"') == 5 + MOST_OVER
-            assert f"{996 - MOST_OVER} older ones are not shown" in text
+            assert text.count('class="job"') == 5 + MAX_OVER
+            assert f"{996 - MAX_OVER} older ones are not shown" in text
 
     asyncio.run(body())
 
@@ -264,7 +264,7 @@ def test_the_facts_of_a_real_seat(tmp_path: Path) -> None:
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
 
-async def clean(page: Page, seat: Seat) -> None:
+async def clean(page: Page, seat: PageServer) -> None:
     """Nothing was refused by the policy, no script failed, nothing came from elsewhere."""
     assert page.problems == []
     assert [url for url in page.requests if not url.startswith((seat.url, "about:"))] == []

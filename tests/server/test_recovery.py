@@ -85,7 +85,7 @@ def test_a_kill_in_an_attempt_and_a_damaged_job_do_not_stop_the_server(
         async def body() -> None:
             after.attend(asyncio.get_running_loop())
             running = asyncio.create_task(job_runner(after).conduct())
-            offered = lambda: after.mailbox.objects(other.id).offer("alpha", of_seat=True)  # noqa: E731
+            offered = lambda: after.mailbox.objects(other.id).offer("alpha", of_server=True)  # noqa: E731
             await eventually(lambda: running.done() or offered() is not None, "other jobs do not go on")
             assert not running.done(), running.exception()
             assert ended(after) == []
@@ -100,8 +100,8 @@ def test_a_kill_in_an_attempt_and_a_damaged_job_do_not_stop_the_server(
 
 def parts(attempt: int, count: int, size: int = 1) -> list[Object]:
     """A server's part of a result in several pieces, and its audit."""
-    about = {"receiver": RECEIVER, "attempt": attempt, "pieces": count}
-    found = [make("alpha", "result", OF, bytes(size), piece=piece, **about) for piece in range(count)]
+    about = {"receiver": RECEIVER, "attempt": attempt, "chunks": count}
+    found = [make("alpha", "result", OF, bytes(size), chunk=chunk, **about) for chunk in range(count)]
     return [*found, make("alpha", "audit", OF, b"{}", attempt=attempt)]
 
 
@@ -187,17 +187,17 @@ def test_a_damaged_key_of_a_job_is_replaced_and_its_shares_come_back(
     with server(tmp_path) as of:
         back: list[str] = []
         key = of.keys.make(JOB, OF.id)
-        offer = make("alpha", "offer", OF, key.public, seat=0)
+        offer = make("alpha", "offer", OF, key.public, server=0)
         items = STORY[: KINDS.index("receipt")]
         tell(of, [offer if i.header.kind == "offer" and i.header.author == "alpha" else i for i in items])
         shares = Contributions(of)
         monkeypatch.setattr(shares, "bring_back", lambda known, owner: back.append(owner))
         shares.ensure_key(OF)
-        assert (back, of.mailbox.objects(OF.id).offer("alpha", of_seat=True)) == ([], offer.header)
+        assert (back, of.mailbox.objects(OF.id).offer("alpha", of_server=True)) == ([], offer.header)
         damage(of.settings.keys / f"job-{OF.id}.key", way)
         shares.ensure_key(OF)
         found = of.keys.of(JOB, OF.id)
-        last = of.mailbox.objects(OF.id).offer("alpha", of_seat=True)
+        last = of.mailbox.objects(OF.id).offer("alpha", of_server=True)
         assert found is not None
         assert last is not None
         assert last.about["again"] == 1
@@ -418,7 +418,7 @@ def test_times_that_are_none_are_ignored(told: object) -> None:
 
 def test_a_job_of_which_one_server_has_erased_its_shares_is_held() -> None:
     """It hung: the others waited for a server that had nothing left to compute with."""
-    items = [*STORY[: KINDS.index("start")], make("beta", "erased", OF, what="job", seat=1)]
+    items = [*STORY[: KINDS.index("start")], make("beta", "erased", OF, what="job", server=1)]
     job_state = job_state_of(OF.proposal, [item.header for item in items], MEMBERSHIP, datetime.now(UTC))
     assert job_state.stage == "held"
     assert "beta: the server says that it has erased its shares" in job_state.why

@@ -180,9 +180,9 @@ def test_a_seat_with_a_late_federation_gets_its_jobs_when_it_has_the_new_one(thr
 
 def test_another_member_cannot_stand_in_for_a_seat(three: ServerStates, tmp_path: Path, loop: Loop) -> None:
     """The address of server 3 leads to server 2, which has a right certificate, of its own name only."""
-    line = three.membership.file.seat
+    line = three.membership.file.server
     moved = tuple(each.model_dump() | ({"api": line[2].api} if each.number == 3 else {}) for each in line)
-    wrong = membership(2, ports=three.ports, seat=moved)
+    wrong = membership(2, ports=three.ports, server=moved)
     three.renew(wrong, 1)
     three.follow(1, 3)
     tell(three.server_states[2], *three.story[:9])

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from harness.four_servers import exchange, run, succeed
-from harness.pinned import SEATED, Members
+from harness.pinned import OPERATOR_OF, Members
 from harness.waiting import PATIENCE
 from ppca.server import router as module
-from ppca.server.router import MOST_AT_THE_DOOR, Router
+from ppca.server.router import MAX_WAITING, Router
 from ppca.transport import Mesh, connect_mesh, open_listener
 from ppca.transport.routes import MAGIC, PassedListener, pass_socket, preamble, read_preamble, route_of
 
@@ -148,7 +148,7 @@ def test_garbage_is_closed_at_once(router: Router) -> None:
 
 def test_strangers_cannot_keep_a_peer_out(router: Router) -> None:
     worker = Worker(router)
-    silent = [dial(router, preamble(3, os.urandom(32)) if i % 2 else b"") for i in range(MOST_AT_THE_DOOR + 20)]
+    silent = [dial(router, preamble(3, os.urandom(32)) if i % 2 else b"") for i in range(MAX_WAITING + 20)]
     here = dial(router, preamble(3, ROUTE))
     there, _ = worker.listener.accept()
     assert talks(there, here)
@@ -224,18 +224,18 @@ def test_a_passed_listener_tells_when_nobody_passes() -> None:
 def test_two_runs_over_the_same_ports() -> None:
     """Eight servers, two to a port: each run has its own links, over TLS."""
     members, sessions = Members(), [b"first", b"second"]
-    routers = [Router(open_listener()) for _ in SEATED]
+    routers = [Router(open_listener()) for _ in OPERATOR_OF]
     addresses = {seat: router.address for seat, router in enumerate(routers)}
 
-    def join(seat_and_session: Any) -> Mesh:
-        seat, session = seat_and_session
+    def join(server_and_session: Any) -> Mesh:
+        seat, session = server_and_session
         worker = Worker(routers[seat], route_of(session))
         try:
             return connect_mesh(
                 seat,
                 worker.listener,
                 addresses,
-                tls=members.tls(SEATED[seat]),
+                tls=members.tls(OPERATOR_OF[seat]),
                 session=session,
                 route=route_of(session),
                 timeout=PATIENCE,
@@ -246,14 +246,14 @@ def test_two_runs_over_the_same_ports() -> None:
 
     def say(session: bytes) -> Any:
         def body(mesh: Mesh) -> None:
-            peers = [seat for seat in SEATED if seat != mesh.seat]
+            peers = [seat for seat in OPERATOR_OF if seat != mesh.seat]
             received = exchange(mesh, {peer: [session] for peer in peers}, dict.fromkeys(peers, len(session)))
             assert all(bytes(payload) == session for payload in received.values())
             mesh.close()
 
         return body
 
-    meshes = {session: run([(seat, session) for seat in SEATED], join) for session in sessions}  # type: ignore[misc]
+    meshes = {session: run([(seat, session) for seat in OPERATOR_OF], join) for session in sessions}  # type: ignore[misc]
     for session in sessions:
         succeed(meshes[session], say(session))
     for router in routers:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.federation import MEMBERSHIP, OPERATORS
 from ppca.federation.objects import Header, sha256
-from ppca.federation.state import MOST_NUMBERS, Attempts, Objects, is_well_formed
+from ppca.federation.state import MAX_NUMBERS, Attempts, Objects, is_well_formed
 from ppca.server.scheduler import BEGIN, PREPARE, PROPOSE, STOP, Scheduler, Step, View
 
 DURATION = 1.0
@@ -141,7 +141,7 @@ class World:
     def submit(self, job: str, member: str, place: int) -> None:
         for kind, author, about in (
             ("job", member, {}),
-            ("offer", "alpha", {"seat": 0, "place": place}),
+            ("offer", "alpha", {"server": 0, "place": place}),
             ("contribution", member, {}),
         ):
             self.spread(self.header(kind, author, job, **about))
@@ -340,7 +340,7 @@ def test_pauses_grow_and_have_a_random_part() -> None:
 
 def test_a_former_server_0_cannot_use_up_the_numbers_of_turns() -> None:
     """It started a job with the largest number. No server could say a larger one: nothing was ever proposed again."""
-    last = MOST_NUMBERS["turn"] - 1
+    last = MAX_NUMBERS["turn"] - 1
     scheduler = Scheduler(OPERATORS, "alpha", proposes=True, places=1, clock=lambda: 1000.0)
     scheduler.started("north", last)
     for name in ("a", "b"):

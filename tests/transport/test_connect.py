@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.four_servers import SEATS, TIMEOUT, Meetings, Servers, exchange, run, succeed
+from harness.four_servers import SERVERS, TIMEOUT, Meetings, Servers, exchange, run, succeed
 from harness.pinned import Members
 from ppca.transport import (
     CertificateError,
@@ -48,7 +48,7 @@ def ended(seat: int, *refusing: int) -> Callable[[Meetings], bool]:
 
 def talk(meshes: list[Mesh]) -> None:
     def body(mesh: Mesh) -> None:
-        peers = [seat for seat in SEATS if seat != mesh.seat]
+        peers = [seat for seat in SERVERS if seat != mesh.seat]
         received = exchange(mesh, {peer: [bytes([mesh.seat])] for peer in peers}, dict.fromkeys(peers, 1))
         assert {peer: payload[0] for peer, payload in received.items()} == {peer: peer for peer in peers}
 
@@ -67,7 +67,7 @@ def test_servers_start_in_any_order(order: tuple[int, ...]) -> None:
             listener.close()
         return mesh
 
-    meshes = run(list(SEATS), join)  # type: ignore[arg-type]
+    meshes = run(list(SERVERS), join)  # type: ignore[arg-type]
     talk(meshes)
     close(meshes)
 
@@ -158,7 +158,7 @@ def test_a_peer_that_hangs_up_before_all_are_connected_ends_the_meeting(
     """
     monkeypatch.setattr(connect, "REDIAL_SECONDS", 1.0)
 
-    def end_of_seat_1(found: Meetings) -> bool:
+    def end_of_server_1(found: Meetings) -> bool:
         """Once the three have met, the time of seat 1 is up, and not that of the others."""
         if found[0].met >= {1, 2} and found[1].met >= {0, 2} and found[2].met >= {0, 1}:
             found[1].deadline = 0.0
@@ -166,7 +166,7 @@ def test_a_peer_that_hangs_up_before_all_are_connected_ends_the_meeting(
                 found[1].wakeup_writer.send(b"!")
         return False
 
-    results = grid.connect(seats=(0, 1, 2), until=end_of_seat_1)
+    results = grid.connect(seats=(0, 1, 2), until=end_of_server_1)
     assert isinstance(results[1], PeerTimeout)
     for seat in (0, 2):
         assert isinstance(results[seat], PeerError)

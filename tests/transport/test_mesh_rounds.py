@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from harness.four_servers import SEATS, MakeMeshes, Servers, exchange, run, succeed
+from harness.four_servers import SERVERS, MakeMeshes, Servers, exchange, run, succeed
 from ppca.transport import FrameError, Mesh, TransportError
 from ppca.transport.frames import HEADER_SIZE
 
@@ -20,7 +20,7 @@ def content(sender: int, receiver: int, step: int, size: int) -> np.ndarray:
 
 
 def peers_of(mesh: Mesh) -> list[int]:
-    return [peer for peer in SEATS if peer != mesh.seat]
+    return [peer for peer in SERVERS if peer != mesh.seat]
 
 
 def test_every_size_arrives_from_every_peer(meshes: list[Mesh]) -> None:
@@ -100,8 +100,8 @@ def test_random_sizes_and_uneven_patterns(meshes: list[Mesh]) -> None:
     rounds = []
     for _ in range(300):
         pattern = {}
-        for sender in SEATS:
-            for receiver in SEATS:
+        for sender in SERVERS:
+            for receiver in SERVERS:
                 if sender != receiver and plan.random() < 0.4:
                     pattern[sender, receiver] = plan.choice([0, 1, plan.randrange(300), plan.randrange(30000)])
         rounds.append(pattern)
@@ -141,7 +141,7 @@ def test_a_peer_may_run_ahead_and_close(meshes: list[Mesh]) -> None:
 
 def test_full_duplex_64_megabytes(grid: Servers) -> None:
     """Both ends send far more than the kernel buffers before either reads."""
-    meshes = grid.connect(seats=SEATS)
+    meshes = grid.connect(seats=SERVERS)
     size = 64 << 20
 
     def body(mesh: Mesh) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from harness.four_servers import Servers, exchange, succeed
-from harness.pinned import SEATED, Members, handshake
+from harness.pinned import OPERATOR_OF, Members, handshake
 from ppca.transport import CertificateError, Leaf, Mesh, PinnedTls, issue_leaf
 from ppca.transport.pinned import _builder, key_usage, private_pem
 
@@ -199,7 +199,7 @@ def test_a_mesh_over_pinned_keys(members: Members, grid: Servers) -> None:
     meshes = grid.connect(own=members.own())
 
     def talk(mesh: Mesh) -> None:
-        peers = [seat for seat in SEATED if seat != mesh.seat]
+        peers = [seat for seat in OPERATOR_OF if seat != mesh.seat]
         received = exchange(mesh, {peer: [bytes([mesh.seat])] for peer in peers}, dict.fromkeys(peers, 1))
         assert {peer: payload[0] for peer, payload in received.items()} == {peer: peer for peer in peers}
         mesh.close()
@@ -209,7 +209,7 @@ def test_a_mesh_over_pinned_keys(members: Members, grid: Servers) -> None:
 
 def test_a_refused_mesh_says_what_to_look_at(members: Members, grid: Servers) -> None:
     own = members.own()
-    own[3] = {"tls": PinnedTls(issue_leaf("west", Ed25519PrivateKey.generate()), {}, SEATED)}
+    own[3] = {"tls": PinnedTls(issue_leaf("west", Ed25519PrivateKey.generate()), {}, OPERATOR_OF)}
     results = grid.connect(own=own, until=lambda found: found[3].over.is_set())
     assert isinstance(results[3], CertificateError)
     assert "does not trust the certificate of server" in str(results[3])

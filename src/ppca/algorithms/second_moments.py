@@ -29,7 +29,7 @@ GRID = 24
 COLUMN_ERROR = 2.0**-24
 """Error of a column as a root mean square, in units of its scale: from the grid and the common scale."""
 
-MAX_PIECE_ROWS = 1 << 13
+MAX_CHUNK_ROWS = 1 << 13
 """Maximum number of rows of a chunk: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
 
 ROWS = RingType(64, GRID, 1)
@@ -105,7 +105,7 @@ async def second_moments(
     """Return sums over all rows: of products (one per entry of `blocks`, 48 fractional bits) and of columns (24), both
     in 128 bits.
 
-    pieces: shares of chunks, shape (2, rows, width), both splits, at most `MAX_PIECE_ROWS` rows each. count: their
+    pieces: shares of chunks, shape (2, rows, width), both splits, at most `MAX_CHUNK_ROWS` rows each. count: their
     number, for progress. ahead: number of tasks that run at the same time.
     """
     run = submit or inline

@@ -50,7 +50,7 @@ ONTO = RingType(128, ENTRY_FRAC + VECTOR_FRAC, 20)
 MAX_TABLE_ENTRIES = 1 << 26
 """Maximum of rows times columns of a table."""
 
-PIECE_ENTRIES = 1 << 21
+CHUNK_ENTRIES = 1 << 21
 """Entries of a chunk: 32 MB per split."""
 
 Words = NDArray[np.uint64]
@@ -58,7 +58,7 @@ Words = NDArray[np.uint64]
 
 def columns_of_piece(rows: int) -> int:
     """Return the number of columns of a chunk of a table with this number of rows."""
-    return max(1, PIECE_ENTRIES // rows)
+    return max(1, CHUNK_ENTRIES // rows)
 
 
 @dataclass

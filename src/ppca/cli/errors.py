@@ -17,7 +17,7 @@ from ..runtime import ProgramError, ServersFailed
 from .terminal import Terminal
 
 SHOWN_LENGTH = 60
-MOST_LINE, MOST_LINES = 8000, 200
+MAX_LINE, MAX_LINES = 8000, 200
 """Maximum length of a line of an error, and maximum number of lines: text of others cannot fill the terminal."""
 
 FIELDS = {
@@ -112,13 +112,13 @@ def typed(names: Sequence[str]) -> str:
 
 def complain(message: str) -> None:
     """Print why a command failed. Parts of the message may be others' text."""
-    message = "\n".join(printable(line, MOST_LINE) for line in message.split("\n")[:MOST_LINES])
+    message = "\n".join(printable(line, MAX_LINE) for line in message.split("\n")[:MAX_LINES])
     Terminal(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True, highlight=False)
 
 
 def note(message: str, *, quiet: bool = False) -> None:
     """What a user should know beside the result."""
-    line = Text.assemble(("note: ", "yellow"), printable(message, MOST_LINE))
+    line = Text.assemble(("note: ", "yellow"), printable(message, MAX_LINE))
     Terminal(stderr=True, quiet=quiet).print(line, soft_wrap=True, highlight=False)
 
 

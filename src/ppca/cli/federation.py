@@ -59,7 +59,7 @@ def new(
 def add(
     name: Annotated[str, typer.Argument(help="the member's name")],
     key: Annotated[str, typer.Argument(help="its key, as ppca keygen printed it")],
-    seat: Annotated[int | None, typer.Option(min=0, max=3, help="it is the operator of this server")] = None,
+    server: Annotated[int | None, typer.Option(min=0, max=3, help="it is the operator of this server")] = None,
     api: Annotated[str | None, typer.Option(help="host:port where the server is reached by members")] = None,
     mesh: Annotated[str | None, typer.Option(help="host:port where the server is reached by other servers")] = None,
     owner: Annotated[bool, typer.Option("--owner", help="it owns data")] = False,
@@ -69,13 +69,13 @@ def add(
     """Add a member, or replace the one of that name or server. The revision grows, and all four operators sign again."""
     from ..federation.identity import key_of, words
 
-    if seat is None and not (owner or receiver):
+    if server is None and not (owner or receiver):
         raise ValueError("say what the member is: --server 0 to 3, --owner, --receiver, or several of them.")
-    if (seat is not None) != (api is not None) or (seat is not None) != (mesh is not None):
+    if (server is not None) != (api is not None) or (server is not None) != (mesh is not None):
         raise ValueError("--server, --api and --mesh go together.")
     roles = [role for role, wanted in (("owner", owner), ("receiver", receiver)) if wanted]
     public = key_of(key)
-    _changed(file, name, {"number": seat, "member": name, "key": key, "api": api, "mesh": mesh}, key, roles)
+    _changed(file, name, {"number": server, "member": name, "key": key, "api": api, "mesh": mesh}, key, roles)
     Terminal().print(Text(f"added: {name}, words: {words(public)}. Compare them over the telephone."), soft_wrap=True)
 
 
@@ -94,7 +94,7 @@ def remove(
     Terminal().print(Text(f"removed: {name}. All four operators sign again: ppca federation sign"), soft_wrap=True)
 
 
-def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, roles: list[str]) -> None:
+def _changed(file: Path, name: str, server: dict[str, object] | None, key: str, roles: list[str]) -> None:
     """Writes the file anew, one revision on if anybody has signed it."""
     from ..federation import toml
     from ..federation.membership import Membership, MembershipFile, render
@@ -102,23 +102,23 @@ def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, ro
 
     membership = Membership.load(file)
     old = membership.file
-    number = None if seat is None else seat["number"]
-    seats = [dict(s) for s in old.seat if s.member != name and s.number != number]
+    number = None if server is None else server["number"]
+    servers = [dict(s) for s in old.server if s.member != name and s.number != number]
     members = [dict(m) for m in old.member if m.name != name]
     former = [dict(f) for f in old.former]
-    gone = {s.member: s.key for s in old.seat if s.member == name or s.number == number}
+    gone = {s.member: s.key for s in old.server if s.member == name or s.number == number}
     gone |= {m.name: m.key for m in old.member if m.name == name}
     if membership.signatures:  # nobody relies on what was never signed
         former += [{"name": who, "key": was} for who, was in gone.items() if was != key]
-    if seat is not None and number is not None:
-        seats.append(seat)
+    if server is not None and number is not None:
+        servers.append(server)
     if roles:
         members.append({"name": name, "key": key, "roles": tuple(roles)})
     revision = old.revision + bool(membership.signatures)
     content = {
         "name": old.name,
         "revision": revision,
-        "seat": tuple(seats),
+        "server": tuple(servers),
         "member": tuple(members),
         "former": tuple(former),
     }
@@ -135,10 +135,10 @@ def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
 
     membership, me = Membership.load(file), Identity.load(identity)
     membership.check_identity(me)
-    if membership.seat_of(me.name) is None:
+    if membership.server_of(me.name) is None:
         raise ValueError(f"{me.name} has no server in {file}: operators sign.")
-    if len(membership.seats) < 4:
-        raise ValueError(f"{file} has {len(membership.seats)} servers; four are needed before anybody signs.")
+    if len(membership.servers) < 4:
+        raise ValueError(f"{file} has {len(membership.servers)} servers; four are needed before anybody signs.")
     _show(membership)
     valid = {
         name: value
@@ -147,7 +147,7 @@ def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
     }
     write_signatures(file.with_name(SIGNATURES_FILE), valid | {me.name: me.sign(statement(membership.data))})
     signed = Membership.load(file)
-    left = [s.member for s in signed.seats.values() if not signed.is_signed_by(s.member)]
+    left = [s.member for s in signed.servers.values() if not signed.is_signed_by(s.member)]
     todo = f"still to sign: {' and '.join(left)}" if left else "complete: send both files to all members"
     Terminal().print(Text(f"signed as {me.name}; {todo}"), soft_wrap=True)
 
@@ -206,11 +206,11 @@ def _show(membership: object) -> None:
         title=f"{membership.name}, revision {membership.revision}",
         title_justify="left",
     )
-    for seat in membership.file.seat:
-        roles = ", ".join([f"server {seat.number}", *(r for r in membership.roles(seat.member) if r != "operator")])
-        table.add_row(seat.member, roles, seat.api, seat.mesh, words(key_of(seat.key)))
+    for server in membership.file.server:
+        roles = ", ".join([f"server {server.number}", *(r for r in membership.roles(server.member) if r != "operator")])
+        table.add_row(server.member, roles, server.api, server.mesh, words(key_of(server.key)))
     for member in membership.file.member:
-        if membership.seat_of(member.name) is None:
+        if membership.server_of(member.name) is None:
             table.add_row(member.name, ", ".join(member.roles), "", "", words(key_of(member.key)))
     for former in membership.file.former:
         table.add_row(former.name, "former key: signs nothing new", "", "", words(key_of(former.key)))

@@ -42,10 +42,10 @@ def load_facts(result: Path, state: Path) -> SharedFacts:
             )
         raise ValueError(f"{result} holds no model. Give the folder that `ppca fit --keep` wrote with -o.")
     facts = SharedFacts.load(result / SHARED)
-    for seat in range(4):
-        if not holds(state, seat, facts.name):
+    for server in range(4):
+        if not holds(state, server, facts.name):
             raise ValueError(
-                f"the shares of {server_name(seat)} are missing in {state}. Name the folder that the fit used with "
+                f"the shares of {server_name(server)} are missing in {state}. Name the folder that the fit used with "
                 "--servers-state, or fit again."
             )
     return facts

@@ -150,7 +150,7 @@ def status(
             found = [(known, told["place"]) for known, told in member.jobs()]
         else:
             only = member.find(job)
-            found = [(only, next((told["place"] for told in member.seats.jobs() if told["id"] == only.id), None))]
+            found = [(only, next((told["place"] for told in member.servers.jobs() if told["id"] == only.id), None))]
         job_states = [(known, member.job_state(known), place) for known, place in found]
         if as_json:
             typer.echo(json.dumps([state_facts(*each) for each in job_states], indent=1))

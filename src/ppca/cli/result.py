@@ -50,7 +50,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that spreadsheets take for a formula."""
 
 BAR_WIDTH = 20
-MOST_LINES = 20
+MAX_LINES = 20
 STRONGEST = 5
 
 
@@ -157,8 +157,8 @@ def print_scree(console: Console, model: PCAModel) -> None:
     noise = below_resolution(model.resolution, model.total_variance)
     values = zip(model.explained_variance.tolist(), model.explained_variance_ratio.tolist(), sums.tolist(), strict=True)
     for i, (variance, ratio, total) in enumerate(values):
-        if i == MOST_LINES:
-            left = len(sums) - MOST_LINES
+        if i == MAX_LINES:
+            left = len(sums) - MAX_LINES
             table.add_row("…", f"{left} more", "", percent(float(sums[-1])), "", _bar(float(sums[-1])))
             break
         digits = (f"{variance:.6g}", percent(ratio)) if model.varies[i] else noise
@@ -257,7 +257,7 @@ def print_loadings(console: Console, model: PCAModel, most: int = STRONGEST) -> 
     """The strongest columns of each component."""
     names = model.column_names
     table = Table("component", "strongest columns", title="Loadings", title_justify="left")
-    for i, component in enumerate(model.components[:MOST_LINES]):
+    for i, component in enumerate(model.components[:MAX_LINES]):
         order = np.argsort(-np.abs(component), kind="stable")[:most].tolist()
         text = ", ".join(f"{printable(names[j])} {component[j]:+.3f}" for j in order)
         table.add_row(str(i + 1), Text(text))

@@ -40,19 +40,19 @@ def init(
         raise ValueError(f"{config} exists. Edit it, or choose another file with -c.")
     me, membership = Identity.load(identity), Membership.load(file)
     membership.check_identity(me)
-    seat = membership.seat_of(me.name)
-    if seat is None:
+    server = membership.server_of(me.name)
+    if server is None:
         raise ValueError(f"{me.name} has no server in {file}.")
     here = config.resolve().parent
     content = {
-        "seat": seat,
+        "server": server,
         "federation": _seen_from(here, file),
         "identity": _seen_from(here, identity),
         "listen": {"api": api, "mesh": mesh, "local": local},
         "store": {"path": store},
     }
     write_whole(config, render_server(toml.validated(ServerFile, content, str(config))))
-    Terminal().print(Text(f"written: {config}, server {seat}. Next: ppca server run -c {config}"), soft_wrap=True)
+    Terminal().print(Text(f"written: {config}, server {server}. Next: ppca server run -c {config}"), soft_wrap=True)
 
 
 def _seen_from(folder: Path, path: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..jobs.kept import SUMS
 from ..receiver import SharedFacts
-from ..runtime.local import seat_folder
+from ..runtime.local import server_folder
 from ..runtime.store import Store
 from .result import SHARED
 
@@ -49,16 +49,16 @@ def new_name() -> str:
     return secrets.token_hex(16)
 
 
-def holds(state: Path, seat: int, name: str) -> bool:
+def holds(state: Path, server: int, name: str) -> bool:
     """Whether a server keeps a model of this name."""
-    folder = seat_folder(state, seat)
+    folder = server_folder(state, server)
     return folder.is_dir() and name in Store(folder)
 
 
 def erase(state: Path, name: str) -> int:
     """Erases a model and its sums from all four servers; how many of them kept something."""
     found = 0
-    for folder in (seat_folder(state, seat) for seat in range(4)):
+    for folder in (server_folder(state, server) for server in range(4)):
         store = Store(folder) if folder.is_dir() else Store()
         found += name in store
         for key in (name, name + SUMS):

@@ -155,7 +155,7 @@ class Stage:
         for number, member in enumerate(OPERATORS):
             api, mesh, _ = self.ports[number]
             place = ("--api", f"127.0.0.1:{api}", "--mesh", f"127.0.0.1:{mesh}")
-            self.run(first, "federation", "add", member, keys[member], "--seat", str(number), *place)
+            self.run(first, "federation", "add", member, keys[member], "--server", str(number), *place)
         for member in owners:
             self.run(first, "federation", "add", member, keys[member], "--owner")
         self.run(first, "federation", "add", RECEIVER, keys[RECEIVER], "--receiver")

@@ -33,7 +33,7 @@ from .plan import Plan
 
 T = TypeVar("T")
 
-MOST_SUMMED = 4096
+MAX_SUMMED = 4096
 """Columns up to which the sums of a table are formed if it is not known whether the owners have fewer rows than columns."""
 
 
@@ -83,7 +83,7 @@ def _check_rows(tables: Sequence[Table], plan: Plan, problems: Problems) -> Chec
     width = tables[0].n_columns
     with problems.collect():
         plan.check_width(width)
-    means, wide = missing_of(tables) == MEAN, width > MOST_SUMMED
+    means, wide = missing_of(tables) == MEAN, width > MAX_SUMMED
     with problems.collect():
         wide = are_wide(tables)
 

@@ -1,4 +1,5 @@
-"""What a job tells, in words for those who approve it: what is computed from which data, what is opened, and what follows."""
+"""Text for approvers of a job: what is computed from which data, what is opened, and what results reveal by their
+nature."""
 
 from __future__ import annotations
 
@@ -22,21 +23,23 @@ def to_receiver(job: JobSpec, receiver: str) -> list[AllowedOpening]:
 
 
 def scope(proposal: Proposal) -> str:
-    """For approvers: of whose data, and for how long."""
+    """Return the columns, the owners and the duration of a job, for approvers."""
     whose = f"{proposal.job.data.width} columns of {', '.join(proposal.owners)}"
     time = f"until {proposal.expires:%Y-%m-%d %H:%M} UTC; erased {proposal.erase_after} after its end"
     return f"{whose}; {time}"
 
 
 SHOWN_NAMES = 10
-"""Columns of another owner that are named to an approver; the rest is counted. Its own columns are all named."""
+"""Maximum number of another owner's columns that are named to an approver; the rest are counted. Own columns are all
+named."""
 
 FEW_ROWS = 10
-"""Fewest common rows that an approver is not warned about."""
+"""Minimum number of common rows without a warning to approvers."""
 
 
 def terms(job: JobSpec, me: str) -> list[str]:
-    """For one approver: which columns are used, what is computed from them, and from how many rows at least."""
+    """Return, for one approver, the columns that are used, what is computed from them, and the minimum numbers of
+    rows."""
     data, lines = job.data, []
     if isinstance(data.columns, Mapping):
         names = data.column_names
@@ -76,7 +79,7 @@ def _align_terms(job: JobSpec) -> list[str]:
     assert job.data.align is not None
     align = job.data.align
     ways = {
-        PSI: "by id; only individuals whom all owners have are used",
+        PSI: "by id; only individuals that all owners have are used",
         ALIGNED: "row by row; all owners must have the same individuals in the same order",
         NAMESPACE: f"by id, a whole number below {align.namespace or 0:,}; an owner sends a row of zeros for each id that it "
         "does not have",
@@ -90,7 +93,7 @@ def _align_terms(job: JobSpec) -> list[str]:
 
 
 def _named(columns: Iterable[str], most: int | None) -> str:
-    """The names of columns in quotes, as an approver reads them; quotes in a name are escaped. most: how many are named."""
+    """Return names of columns in quotes, with quotes in names escaped. most: the maximum number of names."""
     names = list(columns)
     shown = ", ".join(json.dumps(name, ensure_ascii=False) for name in names[:most])
     more = 0 if most is None else max(0, len(names) - most)
@@ -98,7 +101,7 @@ def _named(columns: Iterable[str], most: int | None) -> str:
 
 
 def nature_in_words(job: JobSpec) -> list[str]:
-    """What a result tells by its nature, for approvers."""
+    """Return what a result reveals by its nature, for approvers."""
     if job.data.uses_model or len(job.data.owners) < 2:
         return []
     return _nature_of_columns(job) if job.data.by_columns else _nature_of_rows(job)
@@ -108,19 +111,19 @@ def _nature_of_rows(job: JobSpec) -> list[str]:
     if not job.receivers:
         return []
     found = [
-        "if one row of all owners differs from all others in a column, such as a rare category encoded as 0 and 1, whoever has "
-        "components, variances and means can compute the other values of that row"
+        "if one row of all owners differs from all others in a column, such as a rare category encoded as 0 and 1, "
+        "anyone with components, variances and means can compute the other values of that row"
     ]
     if len(job.data.owners) == 2:
         found.append(
-            "with two owners, whoever has the result and one owner's rows can subtract that owner's part, and learns the number "
-            "of rows, the means and the covariance of the other one"
+            "with two owners, anyone with the result and one owner's rows can subtract that owner's part, and learns "
+            "the number of rows, the means and the covariance of the other one"
         )
     if job.data.missing == MEAN:
         found.append(
-            "an owner whose values of a column lie far from yours can compute from components, variances and means how many "
-            "rows of the other owners miss that column, and the sum of these rows; your client refuses a column that fewer than "
-            f"{FEW_ROWS} of your rows miss, or have, unless you lower --min-rows"
+            "an owner whose values of a column lie far from yours can compute from components, variances and means "
+            "how many rows of the other owners miss that column, and the sum of these rows; your client refuses a "
+            f"column that fewer than {FEW_ROWS} of your rows miss, or have, unless you lower --min-rows"
         )
     return found
 
@@ -130,28 +133,28 @@ def _nature_of_columns(job: JobSpec) -> list[str]:
     align, few = job.data.align, []
     if align.minimum < FEW_ROWS:
         few = [
-            f"results of only {align.minimum} common rows are allowed: the covariance of so few people tells "
+            f"results of only {align.minimum} common rows are allowed: the covariance of few people reveals "
             f"their values. Ask for a minimum of {FEW_ROWS} or more"
         ]
     found = (
-        "an owner with a column that marks one person, or with two columns that differ in one person, can compute that person's "
-        "values in your columns from components, variances and means, if it sees them"
+        "an owner with a column that marks one person, or with two columns that differ in one person, can compute "
+        "that person's values in your columns from components, variances and means, if it sees them"
     )
     share = align.row_share_at_most
     if share is not None:
         found += (
-            f"; columns with more than {share:.0%} of their sum of squares in one row are refused by unmodified clients, and by "
-            f"servers if it is clearly more than {share + (1 - share) / 4:.0%}"
+            f"; columns with more than {share:.0%} of their sum of squares in one row are refused by unmodified "
+            f"clients, and by servers if it is clearly more than {share + (1 - share) / 4:.0%}"
         )
     return [
         *few,
         found,
-        "the number of common rows tells its receiver and an owner together whether chosen ids are in your table",
+        "the number of common rows reveals to its receiver and an owner together whether chosen ids are in your table",
     ]
 
 
 def in_words(job: JobSpec) -> list[str]:
-    """For approvers: one line per reader and thing."""
+    """Return one line for approvers per reader and value."""
     lines = [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
     for receiver in job.receivers:
         lines += [f"to {receiver}: {line.what} ({line.meaning})" for line in to_receiver(job, receiver)]
@@ -161,8 +164,9 @@ def in_words(job: JobSpec) -> list[str]:
             lines.append(f"to {receiver}: {TAGS} ({MEANING[TAGS]}, if it is one of the owners)")
     if job.keep is not None and job.keep.until is not None:
         for operation, receivers in job.keep.allow.items():
-            whom = " and ".join(receivers) or "nobody"
+            whom = " and ".join(receivers) or "no receiver"
             lines.append(
-                f"kept in shares until {job.keep.until:%Y-%m-%d}: {operation} of new rows for {whom}, if you agree again"
+                f"kept in shares until {job.keep.until:%Y-%m-%d}: {operation} of new rows for {whom}, if you agree "
+                f"again"
             )
     return lines

@@ -1,6 +1,7 @@
-"""The build: the version, and the SHA-256 of all Python sources and of the compiled kernels.
+"""Build identifier: the version, and the SHA-256 of all Python sources and of the compiled kernels.
 
-All servers of a job must run the same build. Install the same wheel everywhere: kernels compiled on two machines may differ.
+All servers of a job must run the same build. Install the same wheel everywhere: kernels compiled on two machines may
+differ.
 """
 
 from __future__ import annotations

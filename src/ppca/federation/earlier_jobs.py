@@ -1,4 +1,4 @@
-"""What several results of overlapping owners tell together, in words for those who approve the last of the jobs."""
+"""Warnings for approvers about what this job and earlier jobs of overlapping owners reveal together."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ..jobs.spec import JobSpec
 
 
 def together(job: JobSpec, earlier: Iterable[tuple[str, JobSpec]], me: str) -> list[str]:
-    """What this job and earlier ones on overlapping columns tell together that neither tells alone."""
+    """Return what this job and earlier ones on overlapping columns reveal together that none reveals alone."""
     found = []
     mine, names = set(job.data.owners), set(job.data.column_names)
     for name, other in earlier:
         if job.data.uses_model or other.data.uses_model or not names & set(other.data.column_names):
             continue
-        readers = set(job.receivers) & set(other.receivers) or {"whoever sees both results"}
+        readers = set(job.receivers) & set(other.receivers) or {"anyone with both results"}
         theirs = set(other.data.owners)
         for larger, smaller in ((mine, theirs), (theirs, mine)):
             rest = larger - smaller
@@ -26,17 +26,18 @@ def together(job: JobSpec, earlier: Iterable[tuple[str, JobSpec]], me: str) -> l
                 )
         if mine & theirs and mine != theirs and not _one_apart(mine, theirs):
             found.append(
-                f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: results of several "
-                f"such jobs together can tell {' and '.join(sorted(readers))} what single owners contributed"
+                f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: results "
+                f"of several such jobs together can tell {' and '.join(sorted(readers))} what single owners "
+                "contributed"
             )
         if mine == theirs:
             found.append(
-                f"you approved {name!r} of the same owners: if anybody's rows changed since, the difference of the two results "
-                "tells about the rows that changed"
+                f"you approved {name!r} of the same owners: if any rows changed since, the difference of the two "
+                "results tells about the rows that changed"
             )
     return found
 
 
 def _one_apart(a: set[str], b: set[str]) -> bool:
-    """Whether one set of owners is the other one and one owner more."""
+    """Return whether one set of owners is the other plus exactly one owner."""
     return len(a ^ b) == 1

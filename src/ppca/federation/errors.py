@@ -1,4 +1,4 @@
-"""What is refused in a federation, and why; every message says what to do next."""
+"""Errors of a federation. Every message says what is refused, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ class FederationError(ValueError):
 
 
 class FileRefused(FederationError):
-    """federation.toml, server.toml or job.toml is not as it must be."""
+    """federation.toml, server.toml or job.toml is invalid."""
 
 
 class ObjectRefused(FederationError):
-    """An object is malformed, not signed by its author, or not the author's to write."""
+    """An object is malformed, not signed by its author, or of a kind that its author may not write."""
 
 
 class NotNow(ObjectRefused):
-    """An object is refused for a reason that may pass: no room, or something that it needs is not here yet."""
+    """An object is refused for a temporary reason: a limit is reached, or something that it needs has not arrived."""
 
 
 class NotReached(FederationError):
-    """No server, or not the server that is needed, answers."""
+    """No server, or not the required server, answers."""

@@ -1,8 +1,8 @@
-"""What an owner's contribution must hold: number, shapes and types of its packets follow from the job.
+"""Compare an owner's contribution with the job, which determines number, shapes and types of its packets.
 
-An owner sends messages of two kinds. "rows" brings some rows of one of its tables (columns, if there are more columns than
-rows). "packets" brings the other inputs: those of a table in one message, after its rows. A job that uses a kept model has none.
-`checked` refuses everything else by the owner's name, before a server uses any of it.
+An owner sends messages of two kinds. "rows" brings some rows of one of its tables (columns, if there are more columns
+than rows). "packets" brings the other inputs: those of a table in one message, after its rows. A job that uses a kept
+model has none. `checked` refuses everything else by the owner's name, before a server uses any of it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Input = tuple[tuple[int, ...], RingType]
 """Shape and type of one packet."""
 
 
-def checked(data: Data, owner: str, seat: int, messages: Iterator[Message]) -> Iterator[Message]:
-    """Yield an owner's messages for a server; raise ObjectRefused at the first that the job does not ask for."""
-    check = _Check(data, owner, seat)
+def checked(data: Data, owner: str, server: int, messages: Iterator[Message]) -> Iterator[Message]:
+    """Yield an owner's messages for a server; raise ObjectRefused at the first message that does not fit the job."""
+    check = _Check(data, owner, server)
     for kind, fields in messages:
         check.take(kind, fields)
         yield kind, fields
@@ -36,26 +36,26 @@ def checked(data: Data, owner: str, seat: int, messages: Iterator[Message]) -> I
 
 
 class _Check:
-    """One owner's messages, compared with the job as they come."""
+    """Compare one owner's messages with the job as they arrive."""
 
-    def __init__(self, data: Data, owner: str, seat: int) -> None:
+    def __init__(self, data: Data, owner: str, server: int) -> None:
         self.data = data
         self.owner = owner
-        self.seat = seat
+        self.server = server
         self.widths = data.widths_of(owner)
         self.sends_rows = data.by_columns or data.is_wide or data.uses_model
         self.rows = [0] * len(self.widths)
-        """Rows of every table so far; columns, if columns are sent one below the other."""
+        """Number of rows of every table so far; of columns, if columns are sent one below the other."""
         self.lengths: list[int | None] = [None] * len(self.widths)
         """Length of the columns of every table, if columns are sent."""
         self.inputs = 0
-        """Messages with inputs so far: one for each table, in the order of the tables."""
+        """Number of messages with inputs so far: one for each table, in the order of the tables."""
 
     def take(self, kind: str, fields: dict[str, Any]) -> None:
         packets: list[InputPacket] = fields["packets"]
         for packet in packets:
             try:
-                summands(packet, *divmod(self.seat, 2))
+                summands(packet, *divmod(self.server, 2))
             except InputRefused as error:
                 self._refuse(str(error))
         known = {"packets", "part"} | ({"tags", "order"} if kind == "rows" else set())
@@ -65,16 +65,16 @@ class _Check:
             self._refuse("it sends rows; owners of this job send sums")
         table = self._table(fields.get("part"))
         if table < self.inputs:
-            self._refuse("something follows after the last message of a table that this job asks for")
+            self._refuse("a message follows after the last one of the last table")
         if kind == "rows":
             self._rows(packets, fields, table)
         else:
             self._inputs(packets, table)
 
     def end(self) -> None:
-        """All messages are here."""
+        """Check, after the last message, that nothing is missing."""
         if self.sends_rows and not all(self.rows):
-            self._refuse("it sends no rows" if not any(self.rows) else "one of its tables has no rows")
+            self._refuse("it sends no rows" if not any(self.rows) else "one of its tables is empty")
         namespace = None if self.data.align is None else self.data.align.namespace
         if self.data.is_wide and self.rows != self.widths:
             self._refuse(f"it sends {self.rows} columns; its tables have {self.widths}")
@@ -107,7 +107,8 @@ class _Check:
         self.rows[table] += found[0]
 
     def _table(self, part: Any) -> int:
-        """The table that a message belongs to: a field `part` counts only if the job says that the owner acts for several."""
+        """Return the table of a message. The field `part` is allowed only if the job says that the owner acts for
+        several tables."""
         if self.data.tables is None:
             if part is not None:
                 self._refuse("it names a table (`part`); the job does not say that it acts for several tables")
@@ -125,7 +126,7 @@ class _Check:
             self._refuse("it sends tags; this job does not match rows by tags")
 
     def _order(self, order: Any, *, first: bool) -> None:
-        """The keyed digest of an owner's ids in their order, with its first rows, if it has ids."""
+        """Check the keyed digest of an owner's ids in order, which comes with its first rows, if it has ids."""
         aligned = self.data.align is not None and self.data.align.alignment == "aligned"
         if order is not None and not (aligned and first and is_digest(order)):
             self._refuse("it sends a digest of the order of its ids where none is expected, or not a digest")
@@ -142,9 +143,10 @@ class _Check:
             self._refuse(f"{len(expected)} inputs were expected, {_text(expected)}; it sends {_text(found)}")
 
     def _of_table(self, table: int) -> list[Input]:
-        """The inputs of one table, in their order.
+        """Return shapes and types of the inputs of one table, in order.
 
-        See `OwnerMoments`, `OwnerMomentsMissing` and `WideOwnerMoments`, and the programs `columns.fit` and `wide_columns.fit`.
+        See `OwnerMoments`, `OwnerMomentsMissing` and `WideOwnerMoments`, and the programs `columns.fit` and
+        `wide_columns.fit`.
         """
         data, w = self.data, self.widths[table]
         numbers: list[Input] = [((w,), scales.EXPONENT), ((w,), scales.MANTISSA), ((w,), scales.UPPER_HALF)]
@@ -167,10 +169,10 @@ class _Check:
         return [*numbers, unit, products, *([((w,), INVERSE)] if data.standardize else [])]
 
     def _refuse(self, why: str) -> None:
-        raise ObjectRefused(f"the contribution of {self.owner} is not what the job asks for: {why}")
+        raise ObjectRefused(f"the contribution of {self.owner} does not fit the job: {why}")
 
 
 def _text(inputs: list[Input]) -> str:
-    """Shapes and types for an error; a few of them."""
+    """Return shapes and types for an error message, the first few only."""
     shown = ", ".join(f"{shape} {dtype}" for shape, dtype in inputs[:8])
     return f"{shown}, ... ({len(inputs)} in all)" if len(inputs) > 8 else shown or "none"

@@ -1,7 +1,7 @@
-"""A member's identity: one Ed25519 key, pinned by name in the federation's file. It signs objects and the member's TLS leaves.
+"""A member's identity: one Ed25519 key, pinned in the membership file. It signs objects and TLS leaf certificates.
 
-The key lies in one file of mode 0600 and never leaves it. `words` are read over the telephone: both ends see 80 bits of the
-hash of the same key.
+The key is stored in one file of mode 0600. `words` encodes 80 bits of the hash of a public key, so that two people can
+compare keys over the telephone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Identity:
 
     @classmethod
     def create(cls, name: str, path: Path) -> Self:
-        """A new key in a new file; an existing file is never overwritten."""
+        """Create a key in a new file. Never overwrites an existing file."""
         check_name(name)
         key = Ed25519PrivateKey.generate()
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -47,7 +47,7 @@ class Identity:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise FileRefused(f"{path} exists: a key is never overwritten. Choose another place with -o.") from None
+            raise FileRefused(f"{path} exists, and a key is never overwritten. Choose another path with -o.") from None
         with os.fdopen(descriptor, "wb") as file:
             file.write(f"{TITLE}{name}\n".encode() + pem)
             file.flush()
@@ -70,9 +70,9 @@ class Identity:
             name = title.decode("ascii").removeprefix(TITLE)
             key = load_pem_private_key(pem, None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            raise FileRefused(f"{path} is no identity that ppca keygen wrote.") from None
+            raise FileRefused(f"{path} is not a private key that ppca keygen wrote.") from None
         if not isinstance(key, Ed25519PrivateKey) or not NAME.fullmatch(name) or title != f"{TITLE}{name}".encode():
-            raise FileRefused(f"{path} is no identity that ppca keygen wrote.")
+            raise FileRefused(f"{path} is not a private key that ppca keygen wrote.")
         return cls(name, key)
 
     @property
@@ -84,8 +84,11 @@ class Identity:
 
 
 def _exposed(path: Path) -> bool:
-    """Whether others can read the key. Of a credential of systemd, in a folder that only its service enters, group bits
-    stand for the service's own entry in an access list."""
+    """Return whether other users can read the key.
+
+    For a systemd credential, in a folder that only its service can enter, group bits belong to the service's own access
+    entry.
+    """
     place = os.environ.get("CREDENTIALS_DIRECTORY")
     credential = place is not None and path.resolve().parent == Path(place).resolve()
     return bool(path.stat().st_mode & (0o007 if credential else 0o077))
@@ -99,13 +102,14 @@ def is_name(text: str) -> bool:
 def check_name(name: str) -> str:
     if not is_name(name):
         raise FileRefused(
-            f"{name!r} is no name of a member: lower-case letters, digits and dashes, at most 31, and not {SERVERS!r}."
+            f"{name!r} is not a valid member name: use at most 31 lower-case letters, digits and dashes, and not "
+            f"{SERVERS!r}."
         )
     return name
 
 
 def key_text(public: bytes) -> str:
-    """A public key as it stands in federation.toml."""
+    """Return a public key as text for federation.toml."""
     return PREFIX + base64.urlsafe_b64encode(public).decode().rstrip("=")
 
 
@@ -117,12 +121,13 @@ def key_of(text: str) -> bytes:
     except ValueError:
         found = b""
     if len(found) != PUBLIC_BYTES or key_text(found) != text:
-        raise FileRefused(f"{text[:60]!r} is no public key: copy the line that ppca keygen printed.")
+        raise FileRefused(f"{text[:60]!r} is not a public key: copy the line that ppca keygen printed.")
     return found
 
 
 def words(public: bytes) -> str:
-    """A few words to read over the telephone: 16 bits of the key's hash each (as proquints: consonant, vowel, ...)."""
+    """Return five words that encode 80 bits of the key's hash, 16 bits each (proquints), to compare keys by
+    telephone."""
     digest = hashlib.sha256(b"ppca words\0" + public).digest()
     numbers = [int.from_bytes(digest[2 * i : 2 * i + 2], "big") for i in range(WORDS)]
     return " ".join(_word(number) for number in numbers)

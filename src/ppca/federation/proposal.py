@@ -1,7 +1,7 @@
 """job.toml: a job that is proposed to the members of a federation. Its exact bytes are hashed, approved and run.
 
-The lists `opens` and `reveals` say everything that will leave the sharing; servers refuse any other opening at run time. They
-follow from the job (`openings`); a file in which they differ is refused.
+The lists `opens` and `reveals` contain everything that will leave the sharing. Servers refuse any other opening at run
+time. The lists follow from the job (`openings`); a file with other lists is refused.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ LISTS = """\
 class Proposal:
     """The content of job.toml.
 
-    federation: digest of the revision of the membership file. build: of the servers that run the job. erase_after: how long the
-    servers keep the job after its end. opens, reveals: what the job opens to the servers, and to each receiver.
+    federation: digest of the revision of the membership file. build: of the servers that run the job. erase_after: how
+    long the servers keep the job after its end. opens, reveals: what the job opens to the servers, and reveals to each
+    receiver.
     """
 
     name: str
@@ -92,12 +93,12 @@ class Proposal:
 
     @property
     def approvers(self) -> list[str]:
-        """The members who must approve: the owners, and those that the analysis names."""
+        """The members that must approve: the owners, and those that the analysis names."""
         return [*self.owners, *(name for name in self.job.analysis.approvers if name not in self.owners)]
 
     @property
     def kept_until(self) -> datetime | None:
-        """When the servers erase the model that they keep; None: they keep none."""
+        """Time when the servers erase the kept model; None: they keep no model."""
         return None if self.job.keep is None else self.job.keep.until
 
     @property
@@ -107,7 +108,7 @@ class Proposal:
 
 
 class ProposedJob:
-    """A job.toml as everybody has it: what it says, its exact bytes, and their digest, which is the id of the job."""
+    """A job.toml: its content, its exact bytes, and their digest, which is the id of the job."""
 
     def __init__(self, data: bytes, label: str = JOB_FILE) -> None:
         self.proposal = parse(data, label)
@@ -121,21 +122,22 @@ class ProposedJob:
 
     @property
     def name(self) -> str:
-        """The name of the job, for people."""
+        """Name of the job, for people."""
         return self.proposal.name
 
     @property
     def spec(self) -> JobSpec:
-        """What is computed."""
+        """Description of the computation."""
         return self.proposal.job
 
 
 def propose(
     federation: str, name: str, job: JobSpec, *, expires: str | datetime = "7d", erase_after: str = "7d"
 ) -> ProposedJob:
-    """Return a job as a file for a federation. federation: the digest of its revision. expires: a time, or a span from now on.
+    """Return a job as a file for a federation. federation: the digest of its revision. expires: a time, or a span from
+    now on.
 
-    Raise `SpecError` if members of a federation cannot be asked for such a job.
+    Raise `SpecError` if the job is not possible in a federation.
     """
     opens, reveals = _lists(job)
     end = expires if isinstance(expires, datetime) else moment(expires)
@@ -155,12 +157,12 @@ def render(proposal: Proposal) -> bytes:
 
 
 def parse(data: bytes, label: str = JOB_FILE) -> Proposal:
-    """Return what a job.toml says; raise `FileRefused` if it is not one. The cost of reading it is bounded before."""
+    """Parse a job.toml; raise `FileRefused` if it is invalid. The cost of parsing is bounded before."""
     return proposal_of(toml.tables(data, label), label)
 
 
 def proposal_of(tables: Mapping[str, Any], label: str) -> Proposal:
-    """Return the proposal that the tables of a file describe; raise `FileRefused` if they describe none."""
+    """Return the proposal that the tables of a file describe; raise `FileRefused` if they are invalid."""
     found = dict(tables)
     try:
         job = job_of({name: found.pop(name) for name in TABLES if name in found})
@@ -171,7 +173,7 @@ def proposal_of(tables: Mapping[str, Any], label: str) -> Proposal:
 
 
 def _check_job(job: JobSpec) -> None:
-    """Rules for jobs of a federation, beside those of all jobs."""
+    """Check the rules that hold for jobs of a federation only."""
     data, keep = job.data, job.keep
     if data.form == COORDINATES:
         raise SpecError("data.form", data.form, "is not possible in a federation")
@@ -197,7 +199,7 @@ def _check_job(job: JobSpec) -> None:
 
 
 def _lists(job: JobSpec) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """What a job opens to the servers, and to each receiver."""
+    """Return what a job opens to the servers, and what it reveals to each receiver."""
     found = openings(job)
     reveals = {name: tuple(line.what for line in found if line.to == name) for name in job.receivers}
     return tuple(line.what for line in found if line.to == SERVERS), reveals
@@ -209,7 +211,7 @@ def _plain_lists(reveals: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]
 
 def _check_text(field: str, value: str, most: int) -> None:
     if not value or len(value) > most or not is_plain(value):
-        cause = f"must have 1 to {most} characters, no control or hidden characters among them"
+        cause = f"must have 1 to {most} characters, without control or hidden characters"
         raise SpecError(field, value[:most], cause)
 
 

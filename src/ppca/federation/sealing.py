@@ -1,7 +1,8 @@
-"""Sealing: bytes for one reader. HPKE (RFC 9180) with ML-KEM-768 and X25519 together: who breaks one of them reads nothing.
+"""Sealing of bytes to one reader: HPKE (RFC 9180) with the hybrid of ML-KEM-768 and X25519.
 
-A server and a receiver make a key for every job and publish its public half in their offer. What is sealed to it is bound to its
-purpose by `info`: it opens as nothing else. Who destroys the key has destroyed all that was sealed to it, copies included.
+An attacker must break both to read sealed bytes. Servers and receivers make a key for every job and publish its public
+half in their offer. Sealed bytes are bound to their purpose by `info` and cannot be opened for another purpose.
+Destroying the private key makes everything sealed to it unreadable, including copies.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PRIVATE_BYTES = 32
 
 @dataclass(frozen=True)
 class SealingKey:
-    """A pair of keys for one job, from one seed, as X-Wing makes them (draft-connolly-cfrg-xwing-kem): no other seed opens."""
+    """A key pair for one job, derived from one seed as in X-Wing (draft-connolly-cfrg-xwing-kem)."""
 
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(PRIVATE_BYTES), repr=False)
 
@@ -60,16 +61,18 @@ class SealingKey:
         return lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
 
     def open(self, sealed: bytes, **info: Any) -> bytes:
-        """What was sealed to this key for exactly this purpose; anything else is refused."""
+        """Decrypt bytes that were sealed to this key for exactly this purpose; otherwise raise ObjectRefused."""
         try:
             found: bytes = SUITE.decrypt(sealed, MLKEM768X25519PrivateKey(*self._pair), _info(info))
         except (InvalidTag, ValueError):
-            raise ObjectRefused("a sealed object does not open: it was made for another reader, job or place") from None
+            raise ObjectRefused(
+                "cannot open a sealed object: it was made for another reader, job or position"
+            ) from None
         return found
 
 
 def seal(plain: bytes, public: bytes, **info: Any) -> bytes:
-    """Seals to the public half of a key. info: the purpose, which must be the same when it is opened."""
+    """Seal bytes to a public key. info: the purpose, which must be the same to open them."""
     if len(public) != PUBLIC_BYTES:
         raise ObjectRefused(f"a public sealing key has {PUBLIC_BYTES} bytes, got {len(public)}")
     try:
@@ -77,7 +80,7 @@ def seal(plain: bytes, public: bytes, **info: Any) -> bytes:
         curve = X25519PublicKey.from_public_bytes(public[LATTICE_PUBLIC:])
         sealed: bytes = SUITE.encrypt(plain, MLKEM768X25519PublicKey(lattice, curve), _info(info))
     except ValueError:
-        raise ObjectRefused("an offer holds no usable key; its author must offer again") from None
+        raise ObjectRefused("the key in an offer is invalid; its author must offer again") from None
     return sealed
 
 

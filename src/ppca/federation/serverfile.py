@@ -1,4 +1,4 @@
-"""server.toml: one operator's settings. Where its server listens, what it stores, and what it will compute for whom."""
+"""server.toml: the settings of one operator's server: addresses, storage, policy, work and Dask workers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def _text(value: str) -> str:
 
 Span = Annotated[str, AfterValidator(_span)]
 Texts = Annotated[tuple[Annotated[str, AfterValidator(_text)], ...], Field(strict=False, fail_fast=True)]
-"""The first wrong element of a list is refused; the others, which may be many, are not listed."""
+"""List of texts. The error names the first invalid element only."""
 
 
 class Listen(toml.Strict):
-    """Addresses to listen on: for members and servers (api), for servers (mesh), and on this machine only (local)."""
+    """Addresses on which the server listens: for members and servers (api), servers (mesh), this machine only
+    (local)."""
 
     api: Address = "0.0.0.0:7443"
     mesh: Address = "0.0.0.0:7444"
@@ -46,14 +47,17 @@ class Listen(toml.Strict):
     @classmethod
     def _loopback(cls, value: str) -> str:
         if address(value)[0] not in ("127.0.0.1", "::1", "localhost"):
-            raise ValueError("local must be on loopback: metrics, health and the operator's page ask nobody who he is")
+            raise ValueError(
+                "local must be a loopback address: metrics, health and the operator page do not authenticate clients"
+            )
         return value
 
 
 class StoreSettings(toml.Strict):
-    """path: objects and records. keys: keys of jobs; leave this folder out of backups, then erasing reaches them too.
+    """Storage. path: objects and records. keys: keys of jobs; exclude this folder from backups, so that erasure is
+    complete.
 
-    keep: for how long small records of jobs that are over stay. at_most: bytes of all objects together.
+    keep: time for which small records of finished jobs are kept. at_most: maximum bytes of all objects together.
     """
 
     path: str
@@ -63,10 +67,12 @@ class StoreSettings(toml.Strict):
 
 
 class Policy(toml.Strict):
-    """What the operator computes for whom.
+    """The operator's policy: which jobs its server accepts.
 
-    analyses, forms: the analyses that run here, and the forms of data (see [analysis] name and [data] form of job.toml).
-    longest: how far ahead a job may expire, and how long its results may stay. models_longest: how far ahead a model may be kept.
+    analyses, forms: the analyses that run here, and the forms of data (see [analysis] name and [data] form of
+    job.toml).
+    max_job_lifetime: maximum time until a job expires, and for which its results are kept. max_model_lifetime: maximum
+    time for which a model is kept.
     """
 
     owners_at_least: int = Field(default=3, ge=1)
@@ -76,8 +82,8 @@ class Policy(toml.Strict):
     memory: int = Field(default=8 << 30, ge=1 << 26)
     jobs_per_member: int = Field(default=20, ge=1)
     jobs_per_day: int = Field(default=1000, ge=1)
-    longest: Span = "90d"
-    models_longest: Span = "366d"
+    max_job_lifetime: Span = "90d"
+    max_model_lifetime: Span = "366d"
     bytes_per_member: int = Field(default=16 << 30, ge=1 << 20)
     requests_per_second: float = Field(default=50.0, gt=0)
     attempts: int = Field(default=5, ge=1)
@@ -86,11 +92,12 @@ class Policy(toml.Strict):
 
 
 class Work(toml.Strict):
-    """How jobs run here.
+    """Settings of running jobs.
 
-    threads: of every job's kernels (0: the cores of this machine, shared by the servers that the federation places on it and
-    their jobs at once). timeout: seconds that a round may take. start_timeout: seconds until all peers are connected.
-    attempt_timeout: seconds that an attempt may take as a whole.
+    threads: of every job's kernels (0: the cores of this machine, shared by the servers that the federation places on
+    it and their jobs at once). timeout: seconds that a round may take. start_timeout: seconds until all peers are
+    connected.
+    attempt_timeout: maximum seconds of a whole attempt.
     """
 
     threads: int = Field(default=0, ge=0)
@@ -100,7 +107,7 @@ class Work(toml.Strict):
 
 
 class Workers(toml.Strict):
-    """The operator's own Dask scheduler, by TLS; a job can never name another."""
+    """The operator's own Dask scheduler, reached with TLS. A job cannot name another one."""
 
     scheduler: str
     authority: str
@@ -109,7 +116,7 @@ class Workers(toml.Strict):
 
 
 class ServerFile(toml.Strict):
-    seat: int = Field(ge=0, le=3)
+    server: int = Field(ge=0, le=3)
     federation: str
     identity: str
     listen: Listen = Listen()
@@ -120,7 +127,7 @@ class ServerFile(toml.Strict):
 
 
 class ServerSettings:
-    """The file, with its paths seen from where it lies."""
+    """The content of server.toml, with paths relative to its folder."""
 
     def __init__(self, file: ServerFile, folder: Path) -> None:
         self.file = file
@@ -128,7 +135,7 @@ class ServerSettings:
 
     @classmethod
     def load(cls, path: Path, identity: Path | None = None) -> Self:
-        """identity: where the key lies, if not where the file says (a credential of systemd)."""
+        """Load the file. identity: path of the private key, if not the one in the file (a systemd credential)."""
         path = path / SERVER_FILE if path.is_dir() else path
         file = toml.parse(ServerFile, toml.read(path), str(path))
         if identity is not None:
@@ -156,20 +163,20 @@ class ServerSettings:
 
 
 def render_server(file: ServerFile) -> bytes:
-    """Return server.toml with all settings, so that an operator sees what there is to set."""
+    """Return the text of server.toml with all settings, so that an operator sees every setting."""
     parts = [
-        "# One server of a federation. Paths are seen from this file. Restart the server after a change here;\n"
-        "# a new revision of the federation's file is taken over without.\n",
-        toml.lines({"seat": file.seat, "federation": file.federation, "identity": file.identity}),
+        "# One server of a federation. Paths are relative to this file. Restart the server after a change here;\n"
+        "# a new revision of federation.toml needs no restart.\n",
+        toml.lines({"server": file.server, "federation": file.federation, "identity": file.identity}),
         "[listen]\n# api: members and servers; mesh: the other servers while a job runs; local: this machine only.\n"
         + toml.lines(file.listen.model_dump()),
         "[store]\n# keys: destroying a key erases its job. Leave that folder out of backups. keep: records of old jobs.\n"
         + toml.lines(file.store.model_dump()),
-        "[policy]\n# What is computed here, for whom. owners_at_least (fits): with two, each learns the other's sums.\n"
+        "[policy]\n# Jobs that this server accepts. owners_at_least (fits): with two, each learns the other's sums.\n"
         "# rows_at_least (not set): fits and uses of models must have this many rows; of row owners checked on shares.\n"
         + toml.lines(file.policy.model_dump()),
         "[work]\n# threads of a job (0: the cores of this machine, shared by its servers and the jobs at once);\n"
-        "# seconds that a round, finding all peers, and a whole attempt may take.\n"
+        "# maximum seconds of a round, of connecting to all peers, and of a whole attempt.\n"
         + toml.lines(file.work.model_dump()),
     ]
     return "\n".join(parts).encode()

@@ -4,12 +4,13 @@
                                ready <-> held
                      any of them -> refused | cancelled | expired | failed;  the end -> erased
 
-No server is trusted to tell the state: servers and members compute it themselves. It always says who must do what next.
+No server is trusted to report the state: servers and members compute it themselves. It lists the members that must act
+next.
 
-An attempt that fails for a reason that is not the job's makes it ready again, after a pause. After several failures, or if the
-servers' accounts of an attempt contradict each other, the job is held: it needs an operator, who finds the cause and resumes it.
-It is held, too, if a server says that it has erased its shares before the job has ended.
-Nothing is erased meanwhile. A job fails for good only if a server refuses what it asks for.
+If an attempt fails for a reason outside the job, the job is ready again after a pause. After several failures, or if
+the servers' accounts of an attempt contradict each other, the job is held: an operator must find the cause and resume
+it. The job is also held if a server says that it has erased its shares before the end. Nothing is erased meanwhile. A
+job fails for good only if a server refuses what the job asks for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ..jobs.checks import is_digest
-from .membership import SEATS, Membership
+from .membership import SERVERS, Membership
 from .objects import Header
 from .proposal import Proposal
 from .text import is_plain_text
@@ -31,12 +32,12 @@ HELD = "held"
 REFUSED, CANCELLED, EXPIRED, FAILED, ERASED = "refused", "cancelled", "expired", "failed", "erased"
 ENDS = frozenset({DONE, REFUSED, CANCELLED, EXPIRED, FAILED, ERASED})
 FINISHED, BROKEN, WITHDRAWN = "finished", "failed", "withdrawn"
-"""What became of an attempt at a server. Withdrawn: nothing went wrong with the job there, and the attempt does not count."""
+"""Outcomes of an attempt on a server. Withdrawn: the job did not fail there, and the attempt does not count."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Who is waited for, and what it has to do."""
+    """A member that must act, and what it must do."""
 
     who: str
     what: str
@@ -44,9 +45,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class JobState:
-    """stage: see above. attempt: the number of the last attempt, 0 before the first. why: of a bad end.
+    """The state of a job. stage: see above. attempt: number of the last attempt, 0 before the first. why: cause of a
+    failure.
 
-    ended: how a job ended that was erased since.
+    ended: the final stage of a job that has been erased since.
     """
 
     stage: str
@@ -61,7 +63,7 @@ class JobState:
 
     @property
     def done(self) -> bool:
-        """Whether the result was computed."""
+        """Return whether the result was computed."""
         return DONE in (self.stage, self.ended)
 
 
@@ -69,8 +71,10 @@ class JobState:
 class Objects:
     """The objects of one job, by kind. The order in which they arrived does not matter.
 
-    An author states most things once. If it signed different statements for different servers, those who have them draw the
-    same conclusion: see `ended` and `contradicts_itself`. Objects without the fields that their kind needs are left out.
+    An author states most things once. If it signed different statements for different servers, all members with both
+    statements
+    reach the same conclusion: see `ended` and `contradicts_itself`. Objects without the fields of their kind are
+    ignored.
     """
 
     headers: list[Header] = field(default_factory=list)
@@ -83,7 +87,7 @@ class Objects:
                 self._kinds.setdefault(header.kind, []).append(header)
 
     def add(self, header: Header) -> None:
-        """Takes one more object; the cost does not depend on how many there are."""
+        """Add an object, in constant time."""
         self.headers.append(header)
         self.count[header.author] += 1
         if is_well_formed(header):
@@ -95,41 +99,42 @@ class Objects:
     def by(self, kind: str, author: str) -> Header | None:
         return next((header for header in self.of(kind) if header.author == author), None)
 
-    def offer(self, author: str, *, of_seat: bool) -> Header | None:
-        """The key that a member offers as operator of a server, or as receiver or owner; the latest, if a server was restored."""
-        found = [h for h in self.of("offer") if h.author == author and ("seat" in h.about) == of_seat]
+    def offer(self, author: str, *, of_server: bool) -> Header | None:
+        """Return the key that a member offers as operator of a server, or as receiver or owner; the latest after a
+        restore."""
+        found = [h for h in self.of("offer") if h.author == author and ("server" in h.about) == of_server]
         return max(found, key=times_before, default=None)
 
     def receipts(self) -> set[tuple[str, str]]:
-        """(operator, owner) of the receipts for contributions that are here. A receipt for anything else does not count."""
+        """Return (operator, owner) of the receipts for known contributions. Other receipts do not count."""
         known = {(header.author, header.digest) for header in self.of("contribution")}
         said = ((header.author, header.about["owner"], header.about["contribution"]) for header in self.of("receipt"))
         return {(operator, owner) for operator, owner, digest in said if (owner, digest) in known}
 
     def contradicts_itself(self, owner: str) -> bool:
-        """Whether an owner has signed different contributions."""
+        """Return whether an owner has signed different contributions."""
         return sum(header.author == owner for header in self.of("contribution")) > 1
 
     def erased(self) -> set[str]:
-        """Those who say that they have erased their shares of the job."""
+        """Return the operators that say that they have erased their shares of the job."""
         return {header.author for header in self.of("erased") if header.about.get("what") == "job"}
 
     def starts(self) -> dict[int, Header]:
-        """Attempt -> its start."""
+        """Start object by number of the attempt."""
         found: dict[int, Header] = {}
         for header in self.of("start"):
             found.setdefault(header.about["attempt"], header)
         return found
 
     def ready(self, attempt: int) -> frozenset[str]:
-        """Operators whose servers have announced that they are ready for an attempt."""
+        """Return the operators whose servers have announced that they are ready for an attempt."""
         return frozenset(header.author for header in self.of("ready") if header.about["attempt"] == attempt)
 
     def ended(self, attempt: int) -> dict[str, Header]:
-        """Operator -> what became of an attempt at its server.
+        """Return the outcome of an attempt by operator.
 
-        If a server has signed different objects, `finished` counts if it is among them, and its account counts no more. Otherwise
-        the attempt failed at this server, and an operator must look.
+        If a server has signed different objects, `finished` counts if it is among them, and its account counts no more.
+        Otherwise the attempt failed at this server, and an operator must look.
         """
         said: dict[str, list[Header]] = {}
         for header in self._said_of(attempt):
@@ -137,7 +142,7 @@ class Objects:
         return {author: found[0] if len(found) == 1 else _contradiction(found) for author, found in said.items()}
 
     def refused_for_good(self, attempt: int) -> list[Header]:
-        """What servers said who gave a job up in an attempt, whatever else they said."""
+        """Return the objects of servers that gave the job up for good in an attempt, whatever else they signed."""
         final = [header for header in self._said_of(attempt) if _class(header) == FINAL]
         return sorted(final, key=lambda header: header.author)
 
@@ -145,18 +150,19 @@ class Objects:
         return (header for header in self.of("ended") if header.about["attempt"] == attempt)
 
     def alike(self, header: Header) -> list[Header]:
-        """What an author has stated of the same thing as another object of it."""
+        """Return the objects in which the same author made a statement about the same subject."""
         found = (known for known in self.of(header.kind) if known.author == header.author)
         if header.kind == "ended":
             return [known for known in found if known.about["attempt"] == header.about["attempt"]]
         return list(found)
 
     def tells_more(self, header: Header) -> bool:
-        """Whether an object that contradicts another one of its author is needed for the state of the job.
+        """Return whether an object that contradicts another one of its author is needed for the state of the job.
 
-        Two different objects prove the contradiction. Of ends of an attempt, one more of each class counts: `finished`, given up
-        for good, anything else. Servers that pass on what they take in therefore compute the same state, whatever an author
-        signed for which of them and in whichever order it arrives; a server has at most four such objects of an author.
+        Two different objects prove the contradiction. Of ends of an attempt, one more of each class counts: `finished`,
+        given up for good, anything else. Servers that pass on what they take in therefore compute the same state,
+        whatever an author signed for which of them and in whichever order it arrives; a server has at most four such
+        objects of an author.
         """
         known = self.alike(header)
         if header.kind == "ended":
@@ -169,14 +175,15 @@ CONTRADICTION = "its server has signed contradicting objects about this attempt"
 
 
 def _class(ended: Header) -> str:
-    """What an `ended` decides: FINISHED, FINAL (the job is given up for good) or OTHER."""
+    """Return the class of an `ended` object: FINISHED, FINAL (the job is given up for good) or OTHER."""
     if ended.about["outcome"] == FINISHED:
         return FINISHED
     return FINAL if ended.about["final"] else OTHER
 
 
 def _contradiction(found: list[Header]) -> Header:
-    """What different objects of one server about one attempt count as. It depends on the classes of the objects only."""
+    """Return the outcome that contradicting objects of one server about one attempt count as, from their classes
+    only."""
     outcome = FINISHED if FINISHED in map(_class, found) else BROKEN
     about = {"attempt": found[0].about["attempt"], "outcome": outcome, "final": False, "why": CONTRADICTION}
     return replace(found[0], about=about | {"hold": True, "contradiction": True}, digest="", size=0)
@@ -187,18 +194,19 @@ def _digest(header: Header) -> str:
 
 
 def may_become_done(objects: Objects, operator: str) -> bool:
-    """Whether a server has finished an attempt. Whatever the others say of it, they may have finished it, too."""
+    """Return whether a server has finished an attempt. If so, the others may have finished it too, whatever they
+    say."""
     ended = (objects.ended(attempt).get(operator) for attempt in objects.starts())
     return any(header is not None and header.about["outcome"] == FINISHED for header in ended)
 
 
 def times_before(offer: Header) -> int:
-    """How often its author had offered a key for this job before."""
+    """Return how often the author of an offer had offered a key for this job before."""
     return again if type(again := offer.about.get("again")) is int else 0
 
 
-MOST_NUMBERS = {"attempt": 1 << 20, "again": 1 << 20, "turn": 1 << 53, "place": 1 << 53}
-"""Numbers in headers, and their maxima: servers add to them and write them again."""
+MAX_NUMBERS = {"attempt": 1 << 20, "again": 1 << 20, "turn": 1 << 53, "place": 1 << 53}
+"""Maximum values of numbers in headers, which servers increment and write again."""
 
 
 def _is_count(value: object, most: int) -> bool:
@@ -206,9 +214,9 @@ def _is_count(value: object, most: int) -> bool:
 
 
 def is_well_formed(header: Header) -> bool:
-    """Whether an object says what its kind must say."""
+    """Return whether an object has the fields of its kind."""
     about = header.about
-    if any(name in about and not _is_count(about[name], most) for name, most in MOST_NUMBERS.items()):
+    if any(name in about and not _is_count(about[name], most) for name, most in MAX_NUMBERS.items()):
         return False
     if header.kind in ("start", "ready", "ended", "resume") and not about.get("attempt"):
         return False
@@ -221,7 +229,7 @@ def is_well_formed(header: Header) -> bool:
 
 
 def job_state_of(job: Proposal, headers: Iterable[Header] | Objects, membership: Membership, now: datetime) -> JobState:
-    """Where the job stands."""
+    """Return the state of a job."""
     objects = headers if isinstance(headers, Objects) else Objects(list(headers))
     end = _end(job, objects, membership, now)
     if end is not None:
@@ -241,12 +249,12 @@ def job_state_of(job: Proposal, headers: Iterable[Header] | Objects, membership:
 
 
 def _end(job: Proposal, objects: Objects, membership: Membership, now: datetime) -> JobState | None:
-    """The end of the job, if it has one. One that was computed stays so, whatever comes later."""
+    """Return the final state of the job, or None. A job that is done stays done, whatever arrives later."""
     starts, operators = objects.starts(), set(membership.operators.values())
     last = max(starts, default=0)
     then = membership.of_job(job.federation)  # a later revision may have other operators, or give them other numbers
-    # The last attempt that all four servers finished is the one that they published: honest servers begin none after it. An
-    # earlier one can look finished later, if one server signs another object about it.
+    # The last attempt that all four servers finished is the one that they published: honest servers begin none after
+    # it. An earlier one can look finished later, if one server signs another object about it.
     for attempt in sorted(starts, reverse=True):
         ended = objects.ended(attempt)
         if _all_finished(ended, then.operators.values()) and not _quarrel(ended, then):
@@ -276,33 +284,34 @@ def _all_finished(ended: Mapping[str, Header], operators: Collection[str]) -> bo
 
 
 def _quarrel(said: Mapping[str, Header], membership: Membership) -> str:
-    """Where the accounts of the four servers contradict each other: the audits, or what was sent and received."""
-    ended = [said[membership.operators[seat]] for seat in SEATS]
-    for seat in SEATS:
-        for other in range(seat):
-            a, b = ended[other], ended[seat]
+    """Return how the accounts of the four servers contradict each other, or None: audits, or bytes sent and
+    received."""
+    ended = [said[membership.operators[server]] for server in SERVERS]
+    for server in SERVERS:
+        for other in range(server):
+            a, b = ended[other], ended[server]
             if a.about.get("contradiction") or b.about.get("contradiction"):
                 continue
             names = f"{a.author} and {b.author}"
             if (a.about.get("audit"), a.about.get("rounds")) != (b.about.get("audit"), b.about.get("rounds")):
                 return f"the audits of {names} differ; the result is not used"
-            for x, y, i, j in ((a, b, other, seat), (b, a, seat, other)):
+            for x, y, i, j in ((a, b, other, server), (b, a, server, other)):
                 if _entry(x.about.get("sent"), j) != _entry(y.about.get("received"), i):
-                    return f"{x.author} sent something else than {y.author} received; the result is not used"
+                    return f"{x.author} sent another number of bytes than {y.author} received; the result is not used"
     return ""
 
 
-def _entry(values: object, seat: int) -> object:
-    return values[seat] if isinstance(values, list) and len(values) == len(SEATS) else None
+def _entry(values: object, server: int) -> object:
+    return values[server] if isinstance(values, list) and len(values) == len(SERVERS) else None
 
 
 def missing(job: Proposal, objects: Objects, membership: Membership) -> Iterator[Waiting]:
-    """Who has not yet done its part before the servers can start."""
-    for seat, name in sorted(membership.operators.items()):
-        if objects.offer(name, of_seat=True) is None:
-            yield Waiting(name, f"offer a key (its server, server {seat}, does it)")
+    """Yield the members that must act before the servers can start."""
+    for server, name in sorted(membership.operators.items()):
+        if objects.offer(name, of_server=True) is None:
+            yield Waiting(name, f"offer a key (its server, server {server}, does it)")
     for name in job.job.receivers:
-        if objects.offer(name, of_seat=False) is None:
+        if objects.offer(name, of_server=False) is None:
             yield Waiting(name, "offer a key (ppca approve)")
     for name in job.approvers:
         if objects.by("approval", name) is None:
@@ -319,12 +328,13 @@ def missing(job: Proposal, objects: Objects, membership: Membership) -> Iterator
 
 @dataclass(frozen=True)
 class Attempts:
-    """How the attempts of a job went.
+    """Summary of the attempts of a job.
 
-    last: number of the last one, 0 if there was none. open: nobody has ended it. ready: servers that have announced it.
+    last: number of the last attempt, 0 before the first. open: no server has ended it. ready: servers that are ready
+    for it.
     failures, idle: attempts that failed, and that did not begin on all servers, since an operator last resumed the job.
-    why: what servers said of the last one. broke: whether it failed, and not only did not begin. held: whether an operator must
-    resume the job.
+    why: what servers said of the last one. broke: whether it failed, and not only did not begin. held: whether an
+    operator must resume the job.
     """
 
     last: int = 0
@@ -338,7 +348,7 @@ class Attempts:
 
     @classmethod
     def of(cls, objects: Objects, membership: Membership, before: int | None = None) -> Attempts:
-        """From the objects of a job. before: leave out attempts from this number on."""
+        """Summarise the attempts in the objects of a job. before: ignore attempts from this number on."""
         operators = set(membership.operators.values())
         resumed = max((h.about["attempt"] for h in objects.of("resume") if h.author in operators), default=0)
         numbers = sorted(number for number in objects.starts() if before is None or number < before)
@@ -370,7 +380,7 @@ class Attempts:
 
 
 def _under_way(job: Proposal, objects: Objects, membership: Membership, now: datetime) -> JobState:
-    """The state of a job for which everything is there."""
+    """Return the state of a job for which all approvals and contributions have arrived."""
     if job.not_before is not None and now < job.not_before:
         return JobState(READY, waiting=(Waiting("the clock", f"reach {job.not_before:%Y-%m-%d %H:%M} UTC"),))
     attempts = Attempts.of(objects, membership)
@@ -389,7 +399,7 @@ def _under_way(job: Proposal, objects: Objects, membership: Membership, now: dat
     if attempts.held:
         what = f"find out why attempt {number} failed, then resume the job (ppca job resume)"
         return JobState(HELD, number, (Waiting("an operator", what),), why=f"needs an operator: {attempts.why}")
-    first = membership.operators[SEATS[0]]
+    first = membership.operators[SERVERS[0]]
     what = f"start attempt {number + 1} (its server does it)"
     if attempts.why:
         how = "failed" if attempts.broke else "did not begin on all servers"

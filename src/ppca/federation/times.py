@@ -12,7 +12,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def is_span(text: str) -> bool:
-    """Whether a text is a number and s, m, h or d."""
+    """Return whether a text is a number and s, m, h or d."""
     return _SPAN.fullmatch(text) is not None
 
 
@@ -20,7 +20,7 @@ def seconds(span: str) -> float:
     """Return the length of a span."""
     found = _SPAN.fullmatch(span)
     if found is None:
-        raise FileRefused(f"{span!r} is no time: write a number and s, m, h or d, as 7d.")
+        raise FileRefused(f"{span!r} is not a time span: write a number and s, m, h or d, such as 7d.")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -30,7 +30,7 @@ def after(moment: datetime, span: str) -> datetime:
 
 
 def moment(text: str) -> datetime:
-    """Return a time that is given as a span from now on, such as 7d, or as a time such as 2030-01-31T12:00:00Z."""
+    """Parse a time given as a span from now, such as 7d, or as a time such as 2030-01-31T12:00:00Z."""
     if is_span(text):
         return after(datetime.now(UTC).replace(microsecond=0), text)
     try:
@@ -39,4 +39,4 @@ def moment(text: str) -> datetime:
             return found.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise FileRefused(f"{text[:60]!r} is no time: write a span such as 7d, or a time such as 2030-01-31T12:00:00Z.")
+    raise FileRefused(f"{text[:60]!r} is not a time: write a span such as 7d, or a time such as 2030-01-31T12:00:00Z.")

@@ -1,4 +1,4 @@
-"""TOML files: read strictly, written plainly. Unknown keys are errors; a refusal names file, place and remedy."""
+"""Strict reading and writing of TOML files. Unknown keys are errors. An error names file, field, cause and remedy."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .errors import FileRefused
 
-MOST_BYTES = 4 << 20
-MOST_PARTS = 8
-"""Parts of a dotted key. tomllib needs memory quadratic in them."""
+MAX_BYTES = 4 << 20
+MAX_PARTS = 8
+"""Maximum number of parts of a dotted key. tomllib needs memory quadratic in this number."""
 
-MOST_KEYS = 1 << 13
-"""Keys and tables of a file, each. tomllib makes a dictionary for every part of the name of a table."""
+MAX_KEYS = 1 << 13
+"""Maximum number of keys, and of tables, of a file. tomllib makes a dictionary for every part of a table's name."""
 
-MOST_VALUES = 1 << 18
-"""Commas in a file: a bound on the elements of its arrays, and so on the errors that a model can find in them."""
+MAX_VALUES = 1 << 18
+"""Maximum number of commas in a file. It bounds the elements of arrays and the number of errors found in them."""
 
 _TEXTS = re.compile(
     r"""
     \#[^\n]*                                                  # a comment
-    | \"{3} (?: \\[\s\S] | [^\\"] | \"(?!"") )*+ (?: \"{3,5} | \Z )    # a text over several lines
+    | \"{3} (?: \\[\s\S] | [^\\"] | \"(?!"") )*+ (?: \"{3,5} | \Z )    # a multi-line string
     | \'{3} (?: [^'] | '(?!'') )*+ (?: '{3,5} | \Z )
     | \" (?: \\. | [^"\\\n] )*+ \"?
     | \' [^'\n]*+ '?
@@ -35,11 +35,11 @@ _TEXTS = re.compile(
     re.VERBOSE,
 )
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
-_LONG_KEY = re.compile(rf"(?:\.[^.=,\[\]{{}}\n]*+){{{MOST_PARTS}}}")
+_LONG_KEY = re.compile(rf"(?:\.[^.=,\[\]{{}}\n]*+){{{MAX_PARTS}}}")
 
 
 class Strict(BaseModel):
-    """A table of a file: every key is known, nothing is converted, nothing changes."""
+    """A table of a file: unknown keys are errors, values are not converted, instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -52,50 +52,50 @@ def read(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise FileRefused(f"cannot read {path}: {error.strerror}.") from None
-    if len(data) > MOST_BYTES:
-        raise FileRefused(f"{path} has {len(data):,} bytes, more than {MOST_BYTES:,}: it is no file of a federation.")
+    if len(data) > MAX_BYTES:
+        raise FileRefused(f"{path} has {len(data):,} bytes, more than {MAX_BYTES:,}: it is not a file of a federation.")
     return data
 
 
 def parse(model: type[Model], data: bytes, label: str) -> Model:
-    """What a file says, checked against its model."""
+    """Parse a file and check it against its model."""
     return validated(model, tables(data, label), label)
 
 
 def tables(data: bytes, label: str) -> dict[str, Any]:
-    """What a file says. Refuses a file that would be expensive to read before reading it."""
+    """Parse a file. Raise FileRefused, before parsing, for a file that would be expensive to parse."""
     try:
         text = data.decode()
     except ValueError as error:
-        raise FileRefused(f"{label} is no TOML: {error}.") from None
+        raise FileRefused(f"{label} is not valid TOML: {error}.") from None
     _check_cost(text, label)
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers of thousands of digits
-        raise FileRefused(f"{label} is no TOML: {error}.") from None
+        raise FileRefused(f"{label} is not valid TOML: {error}.") from None
 
 
 def _check_cost(text: str, label: str) -> None:
-    """Bounds the number of keys, of their parts, of tables and of values, outside texts and comments."""
-    if len(text) > MOST_BYTES:
-        raise FileRefused(f"{label} has {len(text):,} characters, more than {MOST_BYTES:,}.")
+    """Raise FileRefused if a file has too many keys, parts of a key, tables or values, outside strings and comments."""
+    if len(text) > MAX_BYTES:
+        raise FileRefused(f"{label} has {len(text):,} characters, more than {MAX_BYTES:,}.")
     bare = _TEXTS.sub("s", text.replace("\r\n", "\n"))
     long = _LONG_KEY.search(bare)
     if long is not None:
         line = bare.count("\n", 0, long.start()) + 1
-        raise FileRefused(f"{label}: near line {line}, a key has more than {MOST_PARTS} parts. Shorten it.")
+        raise FileRefused(f"{label}: near line {line}, a key has more than {MAX_PARTS} parts. Shorten it.")
     found = [
-        (bare.count("="), MOST_KEYS, "keys"),
-        (sum(1 for _ in _TABLE.finditer(bare)), MOST_KEYS, "tables"),
-        (bare.count(","), MOST_VALUES, "values"),
+        (bare.count("="), MAX_KEYS, "keys"),
+        (sum(1 for _ in _TABLE.finditer(bare)), MAX_KEYS, "tables"),
+        (bare.count(","), MAX_VALUES, "values"),
     ]
     for count, most, what in found:
         if count > most:
-            raise FileRefused(f"{label} has {count:,} {what}; at most {most:,} are read.")
+            raise FileRefused(f"{label} has {count:,} {what}; the maximum is {most:,}.")
 
 
 def validated(model: type[Model], found: Mapping[str, Any], label: str) -> Model:
-    """Tables that were read, or made, checked against their model."""
+    """Check tables against their model and return the model."""
     try:
         return model.model_validate(found)
     except ValidationError as error:
@@ -108,12 +108,12 @@ def validated(model: type[Model], found: Mapping[str, Any], label: str) -> Model
 
 
 def place(steps: Sequence[int | str]) -> str:
-    """Where in a file something stands: server[1].key."""
+    """Return the path of a field in a file, such as server[1].key."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".") or "the file"
 
 
 def literal(value: Any) -> str:
-    """A value as TOML writes it."""
+    """Return a value as TOML text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -128,7 +128,7 @@ def literal(value: Any) -> str:
         inside = [literal(item) for item in value]
         line = ", ".join(inside)
         return f"[{line}]" if len(line) < 100 else "[\n" + "".join(f"    {item},\n" for item in inside) + "]"
-    raise TypeError(f"{type(value).__name__} has no place in a TOML file")
+    raise TypeError(f"{type(value).__name__} cannot be written to a TOML file")
 
 
 def key_literal(key: str) -> str:
@@ -137,12 +137,13 @@ def key_literal(key: str) -> str:
 
 
 def lines(values: Mapping[str, Any]) -> str:
-    """key = value, one line each; what is None is left out."""
+    """Return one line `key = value` for each value; values that are None are omitted."""
     return "".join(f"{key_literal(key)} = {literal(value)}\n" for key, value in values.items() if value is not None)
 
 
 def table(name: str, values: Mapping[str, Any]) -> list[str]:
-    """A table as text, then the tables in it, such as [data] and [data.align]. name: in its form as a key."""
+    """Return a table as text, then its sub-tables, such as [data] and [data.align]. name: the name, quoted if
+    needed."""
     inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     found = [f"[{name}]\n" + lines({key: value for key, value in values.items() if key not in inner})]
     for key, value in inner.items():

@@ -36,7 +36,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def below_resolution(resolution: float, total: float) -> tuple[str, str]:
-    """What stands for a variance, and for its part of the total, that cannot be told from noise."""
+    """Return what stands for a variance, and for its part of the total, that cannot be told from noise."""
     return f"< {resolution * total:.1g}", f"< {percent(resolution)}"
 
 

@@ -1,4 +1,5 @@
-"""Pages for a browser on the same machine: they load nothing from elsewhere, and answer no request that names another host."""
+"""Pages for a browser on the same machine: they load nothing from elsewhere, and answer no request that names another
+host."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def moment(value: str | datetime) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Whether a Host header names this machine, not a stranger's name that leads here. Any port: it may be forwarded."""
+    """Return whether a Host header names this machine, not a stranger's name that leads here. Any port: it may be
+    forwarded."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, "0"
@@ -107,7 +109,8 @@ async def _strictly(request: web.Request, response: web.StreamResponse) -> None:
 async def follow(
     request: web.Request, wait: Callable[[], Awaitable[object]], closing: asyncio.Event
 ) -> web.StreamResponse:
-    """Tells a browser that something changed, whenever `wait` returns and every few seconds, until it leaves or we close."""
+    """Tell a browser that something changed, whenever `wait` returns and every few seconds, until it leaves or we
+    close."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     closed = asyncio.ensure_future(closing.wait())

@@ -1,1 +1,1 @@
-"""Programs that RUN ON SERVERS and see shares only: nothing here touches an owner's rows or a receiver's result."""
+"""Description of a job, everything that it opens, and the programs that servers run on shares."""

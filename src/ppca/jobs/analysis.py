@@ -1,4 +1,4 @@
-"""From a shared covariance to the result, for owners of rows and of columns: normalise, decompose, choose, reveal or keep."""
+"""Analysis of a shared covariance: normalise, decompose, choose components, reveal to receivers, keep a model."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from .parts import has_scales, own_columns, parts_by_receiver
 from .spec import JobSpec
 
 SCALING_ERROR = 1.1e-9
-"""Relative error of a column that was divided by its deviation: that of `rsqrt`, and of products with 40 fractional bits."""
+"""Maximum relative error of a column divided by its deviation: that of `rsqrt` plus that of products with 40 fractional
+bits."""
 
 
 async def analyse(party: Party, joint: JointCovariance, job: JobSpec) -> dict[str, Any]:
-    """From covariance and means in secret scales to the result.
+    """Compute the result from the covariance and the means, which have secret scales.
 
-    `joint.n_rows` and `joint.n_rows_scaled` are public where owners of columns made them so, else shared.
+    `joint.n_rows` and `joint.n_rows_scaled` are public if column owners made them so, otherwise shared.
     """
     d = len(joint.mean_mantissa)
     with party.stage("covariance"):
@@ -51,7 +52,7 @@ async def analyse(party: Party, joint: JointCovariance, job: JobSpec) -> dict[st
 
 @runtime_checkable
 class Parameters(Protocol):
-    """What an analysis must have whose result is a PCA, such as `JointPCA`."""
+    """Fields that an analysis must have if its result is a PCA, such as `JointPCA`."""
 
     components: int | float | None
     solver: str
@@ -63,12 +64,12 @@ class Parameters(Protocol):
 def parameters_of(job: JobSpec) -> Parameters:
     """Return the parameters of the analysis."""
     if not isinstance(job.analysis, Parameters):
-        raise Refusal(f"{job.analysis.NAME} is not a principal component analysis")
+        raise Refusal(f"{job.analysis.NAME} is not a PCA")
     return job.analysis
 
 
 async def solved(party: Party, matrix: SecretArray, job: JobSpec) -> Spectrum:
-    """The spectrum of a normalised matrix, by the solver that was chosen."""
+    """Return the eigenpairs of a normalised matrix, computed by the solver of the job."""
     chosen = parameters_of(job)
     with party.stage("eigendecomposition"):
         return await decompose(
@@ -85,7 +86,8 @@ async def solved(party: Party, matrix: SecretArray, job: JobSpec) -> Spectrum:
 
 @dataclass
 class Means:
-    """The joint means as a receiver gets them, numbers below 1 and exponents; and as a kept model needs them, if it is kept."""
+    """Joint means: mantissas below 1 and exponents for receivers; the same in the units of the covariance if a model is
+    kept."""
 
     mean: SecretArray
     exponent: SecretArray
@@ -93,7 +95,7 @@ class Means:
 
 
 async def joint_means(joint: JointCovariance, job: JobSpec) -> Means:
-    """From means on a grid: six rounds."""
+    """Convert joint means on a grid to mantissas and exponents, in six rounds."""
     (mean, exponent), kept = await together(floating(joint.mean_mantissa, joint.mean_exponent), _kept_mean(joint, job))
     return Means(mean, exponent, kept)
 
@@ -107,7 +109,7 @@ async def concluded(
     means: Means,
     job: JobSpec,
 ) -> dict[str, Any]:
-    """Keeps the first `count` pairs of a spectrum, if that is chosen, and reveals them to whom they are for."""
+    """Keep the first `count` eigenpairs, if the job keeps a model, and reveal them to their receivers."""
     with party.stage("result"):
         own = {receiver: own_columns(job, receiver) for receiver in job.receivers}
         turned = job.keep is not None or any(columns is not None for columns in own.values())
@@ -144,7 +146,8 @@ def _revealed(
     following: SecretArray | None,
     means: Means,
 ) -> dict[str, Any]:
-    """What one receiver gets: the facts, and the parts that are for it. own: its columns, if it gets nothing of any others."""
+    """Return the facts and the parts that one receiver gets. own: its columns, if it gets no values of other
+    columns."""
 
     def reveal(array: SecretArray, what: str) -> Any:
         return array.reveal(receiver, what=what, why="agreed result")
@@ -164,7 +167,7 @@ def _revealed(
         found["values"] = reveal(spectrum.values[:count], "explained variance")
         if following is not None and "components" in parts:
             found["following"] = reveal(following, NEXT)
-        # The trace: the sum of all eigenvalues, also of those that were not asked for and are not verified.
+        # The trace: the sum of all eigenvalues, also of those that were not requested and are not verified.
         found["total"] = reveal(scaled.matrix.diagonal().sum(), "total variance")
         found["factor"] = reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance")
     if "means" in parts:
@@ -188,7 +191,8 @@ async def _kept_mean(joint: JointCovariance, job: JobSpec) -> SecretArray | None
 
 
 async def components_wanted(wanted: int | float | None, spectrum: Spectrum, rows: Any) -> int:
-    """How many components there are: as asked for, or by the variance that they explain. Rows limit it where they are public."""
+    """Return the number of components: as requested, or from the variance that they explain; at most `rows` if
+    public."""
     most = len(spectrum.values) if not isinstance(rows, int) else min(len(spectrum.values), rows)
     if wanted is None:
         return most
@@ -198,7 +202,8 @@ async def components_wanted(wanted: int | float | None, spectrum: Spectrum, rows
 async def _unshrunk(inverse: SecretArray, ratio: Any) -> SecretArray:
     """Reciprocals of the deviations of C from those of ratio * C.
 
-    A public root is multiplied in as a shared one: the truncation is then exact, and nobody verifies these numbers.
+    A public root is multiplied as a shared number, because the truncation is then exact: no later step verifies these
+    numbers.
     """
     public = isinstance(ratio, float)
     root = SecretArray.constant(inverse.party, math.sqrt(ratio)) if public else await ratio.within(1).sqrt()

@@ -1,4 +1,4 @@
-"""Jobs from options: every interface (`PCA`, `ppca fit`, `ppca job new`, `ppca job use`, a federation) builds them here."""
+"""Build jobs from options, for every interface: `PCA`, `ppca fit`, `ppca job new`, `ppca job use` and federations."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ def pca_job(
     keep: Keep | None = None,
     **data: Any,
 ) -> JobSpec:
-    """Return a joint PCA: of column owners, if columns are given by owner.
+    """Return a job that computes a joint PCA: of column owners if `columns` is a mapping by owner, otherwise of row
+    owners.
 
-    wide: there are fewer rows than columns. federated: the owners are members of a federation, who do not trust each other.
-    fixed: let all-pairs run a number of iterations that follows from the columns, and open no convergence bits. data: other
-    fields of `Data`. A limit of the share of a row of 1 means none.
+    wide: there are fewer rows than columns. federated: the owners are members of a federation and do not trust each
+    other.
+    fixed: let all-pairs run a number of iterations that follows from the columns, and open no convergence bits. data:
+    other fields of `Data`. A limit of the share of a row of 1 means none.
     """
     form = (WIDE_COLUMNS if wide else COLUMNS) if isinstance(columns, Mapping) else WIDE_ROWS if wide else ROWS
     made = _data(form, owners, columns, align, federated, data)
@@ -71,7 +73,8 @@ def infer_job(
     align: Align | None = None,
     **data: Any,
 ) -> JobSpec:
-    """Return a use of a kept model on new rows or, if `coordinates`, on coordinates. data: other fields of `Data`."""
+    """Return a job that uses a kept model on new rows or, if `coordinates`, on coordinates. data: other fields of
+    `Data`."""
     form = NEW_COLUMNS if isinstance(columns, Mapping) else COORDINATES if coordinates else NEW_ROWS
     data |= {"scales": tuple(int(exponent) for exponent in scales)}
     made = _data(form, owners, columns, align, federated, data)
@@ -79,7 +82,8 @@ def infer_job(
 
 
 def checks_inputs(form: str, owners: int) -> bool:
-    """Whether the servers of a federation check what owners send: if there are several, or if a kept model is used."""
+    """Return whether the servers of a federation check what owners send: if there are several, or if a kept model is
+    used."""
     return owners > 1 or form in USES_SCALES
 
 

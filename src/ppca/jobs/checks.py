@@ -15,7 +15,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
 
 
 class SpecError(Refusal):
-    """A field of a job has a value that is not possible. Each interface names the field in its own way."""
+    """A field of a job has an invalid value. Each interface names the field in its own way."""
 
     def __init__(self, field: str, value: object, cause: str) -> None:
         super().__init__(f"{field}={brief(value)}: {cause}")
@@ -39,7 +39,7 @@ def check_name(field: str, value: object) -> None:
 
 
 def is_digest(value: object) -> bool:
-    """Whether the value is a SHA-256 digest in hexadecimal."""
+    """Return whether the value is a SHA-256 digest in hexadecimal."""
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
@@ -78,7 +78,7 @@ def is_whole(value: object) -> bool:
 
 
 def in_utc(field: str, value: datetime) -> datetime:
-    """Return a time in UTC; raise `SpecError` if it has no time zone."""
+    """Return a time in UTC; raise `SpecError` without a time zone."""
     if value.tzinfo is None:
         raise SpecError(field, str(value), "needs a time zone, such as 2030-01-31T12:00:00Z")
     try:

@@ -1,4 +1,4 @@
-"""Chunk: part of what an owner sends for a job, as shares for all four servers, and one server's part of it."""
+"""Chunks: parts of an owner's contribution as shares for all four servers, and the part of one server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tags = NDArray[np.uint64]
 
 @dataclass
 class Part:
-    """What one server gets of a chunk: its packets, by input. The other fields are those of `Chunk`."""
+    """The part of a chunk for one server: its packets, by input. The other fields are those of `Chunk`."""
 
     table: int
     packets: list[InputPacket]
@@ -27,10 +27,12 @@ class Part:
 class Chunk:
     """Shares of some rows of a table, or of the other inputs of a table.
 
-    table: which of the sender's tables, from 0. Whoever knows the sender adds its first table and checks the range.
-    packets: by input, then by server. rows: True: rows of a table, which servers keep in a spool; False: inputs, kept in memory.
-    tags: pseudonyms of the ids of the rows (psi). order: a keyed digest of the order of all ids of the table, with its first
-    rows, if owners say that their rows are aligned and have ids.
+    table: number of the table among those of the sender, from 0. The receiving server checks the range and adds the
+    number of the sender's first table.
+    packets: by input, then by server. rows: True: rows of a table, which servers keep in a spool; False: inputs, kept
+    in memory.
+    tags: pseudonyms of the ids of the rows (psi). order: a keyed digest of the order of all ids of the table, with its
+    first rows, if owners say that their rows are aligned and have ids.
     """
 
     table: int
@@ -39,9 +41,9 @@ class Chunk:
     tags: Tags | None = None
     order: bytes | None = None
 
-    def part(self, seat: int) -> Part:
-        """What a server gets of this chunk."""
-        return Part(self.table, [packets[seat] for packets in self.packets], self.rows, self.tags, self.order)
+    def part(self, server: int) -> Part:
+        """Return the part of this chunk for one server."""
+        return Part(self.table, [packets[server] for packets in self.packets], self.rows, self.tags, self.order)
 
     @property
     def size(self) -> int:

@@ -1,4 +1,5 @@
-"""The program for owners of columns: second moments over the rows that all owners have, in pieces, then the same analysis."""
+"""Program for column owners: second moments over the rows that all owners have, in chunks of rows, then the
+analysis."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UP
 from ..algorithms.second_moments import (
     COLUMN_ERROR,
     GRID,
-    MAX_PIECE_ROWS,
+    MAX_CHUNK_ROWS,
     Blocks,
     central,
     in_common_scale,
@@ -36,10 +37,10 @@ from .uploads import Uploads, align, forget
 async def fit(
     party: Party, *inputs: SecretArray, table: str, workers: Workers = 0, job: dict[str, Any]
 ) -> dict[str, Any]:
-    """Joint PCA of the rows that all owners have: their number is in the answer, or why there are too few.
+    """Fit a joint PCA to the rows that all owners have. The answer states their number, or why there are too few.
 
-    Inputs, of one owner after the other: exponents of its columns; exponents, mantissas and their upper halves of what it
-    subtracted from them; if owners multiply (`Data.owners_multiply`), its own second moments.
+    Inputs, owner by owner: exponents of its columns; exponents, mantissas and upper halves of the mantissas of the
+    numbers that it subtracted from them; if `Data.owners_multiply`, its own second moments.
     """
     spec = job_of(job)
     data, owners = spec.data, spec.data.checked_owners
@@ -53,13 +54,13 @@ async def fit(
         return {"rows": rows, "refused": refused}
     limit = None if data.align is None else data.align.row_share_at_most
     if limit is not None and rows * math.sqrt(max(widths)) >= MAX_SIZE:
-        return {"rows": rows, "refused": f"row_share_at_most cannot be checked for {rows:,} common rows; leave it out"}
+        return {"rows": rows, "refused": f"row_share_at_most cannot be checked for {rows:,} common rows; omit it"}
     drop_sums(party, spec.keep)
     parts = 5 if own else 4
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
-    count = min(rows, max(data.pieces or 1, -(-rows // MAX_PIECE_ROWS)))
+    count = min(rows, max(data.pieces or 1, -(-rows // MAX_CHUNK_ROWS)))
     if owners is not None:
         with party.stage("input checks"):
             entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
@@ -92,7 +93,7 @@ async def _check(
     widths: list[int],
     owners: Sequence[str],
 ) -> None:
-    """Refuses owners whose numbers are out of range."""
+    """Refuse owners whose numbers are out of range."""
     ranges, table = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)
     ranges.exponents(exponent, table)
     ranges.numbers(offsets[0], offsets[1], offsets[2], table)
@@ -104,11 +105,13 @@ async def _check(
 
 
 def too_few(rows: int, job: JobSpec) -> str | None:
-    """Why so few common rows cannot give what was chosen, or are fewer than the least that are worked on."""
+    """Return why the job cannot run with this number of common rows, or None."""
     width, least = job.data.width, job.data.rows_at_least
     components = job.analysis.components if isinstance(job.analysis, Parameters) else None
     if least is not None and rows < least:
-        return f"all owners together have fewer than {least:,} rows in common, the fewest that this job or an operator allows"
+        return (
+            f"all owners together have fewer than {least:,} rows in common, the minimum of this job or of an operator"
+        )
     if rows < 2:
         return f"all owners together have {rows} row in common; a covariance needs at least 2"
     if isinstance(components, int) and components > min(rows, width):
@@ -119,7 +122,8 @@ def too_few(rows: int, job: JobSpec) -> str | None:
 async def means_on_grid(
     means: SecretArray, exponent: SecretArray, offsets: list[SecretArray], ratio: float
 ) -> tuple[SecretArray, SecretArray]:
-    """Joint means on a grid: what owners subtracted, and the means of what was left, which come times `ratio`."""
+    """Return joint means on a grid: the numbers that owners subtracted plus the means of the rest, which come times
+    `ratio`."""
     frac = means.dtype.frac
     wide = (means * round(2**40 / ratio)).retype(RingType(128, frac + 40, 2))
     left = await wide.truncate(40)
@@ -132,7 +136,7 @@ async def means_on_grid(
 
 
 def _packed(products: SecretArray, blocks: Blocks, own: tuple[SecretArray, ...], widths: list[int]) -> SecretArray:
-    """The packed upper triangle from the computed entries and, where owners sent them, their own blocks."""
+    """Return the packed upper triangle from the computed entries and the owners' own blocks, if they sent them."""
     d = blocks.width
     if blocks.own:
         return products

@@ -17,7 +17,7 @@ OPENED = {
     FLAGS: "anomaly flags",
     INVERSE: "rebuilt rows",
 }
-"""What is revealed for each part."""
+"""The values that are revealed for each part of the result."""
 
 
 def unit_of(job: JobSpec) -> float:
@@ -27,11 +27,12 @@ def unit_of(job: JobSpec) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class UseModel(Analysis):
-    """Coordinates, anomaly scores or flags of new rows, or rows rebuilt from coordinates.
+    """Compute coordinates, anomaly scores or flags of new rows, or rebuild rows from coordinates.
 
-    model: the name of the kept model; in a federation the id of the job that made it. model_owners: who must approve.
-    threshold: rows with a larger score are flagged, in squared units of the data. contamination: this part of the rows, those
-    with the largest scores, is flagged.
+    model: the name of the kept model; in a federation the id of the job that made it. model_owners: the owners of the
+    model, which must approve.
+    threshold: rows with a larger score are flagged, in squared units of the data. contamination: the fraction of
+    rows that are flagged: those with the largest scores.
     """
 
     NAME: ClassVar[str] = "infer/1"
@@ -48,20 +49,26 @@ class UseModel(Analysis):
         for owner in self.model_owners:
             check_name("analysis.model_owners", owner)
         if len(job.receivers) != 1 or job.keep is not None:
-            raise SpecError("receivers", sorted(job.receivers), "the use of a model has one receiver and keeps nothing")
+            raise SpecError(
+                "receivers", sorted(job.receivers), "a job that uses a model has exactly one receiver and keeps nothing"
+            )
         ((receiver, parts),) = job.receivers.items()
         field = f"receivers.{receiver}"
         if not parts or len(set(parts)) < len(parts):
-            raise SpecError(field, parts, "name each part of the result once, and at least one")
+            raise SpecError(field, parts, "must name at least one part of the result, each once")
         if (job.data.form == COORDINATES) != (INVERSE in parts) or (INVERSE in parts and len(parts) > 1):
             raise SpecError(
-                field, parts, f"rows are rebuilt from data of the form {COORDINATES!r}, and nothing else is"
+                field,
+                parts,
+                f"'inverse' needs data of the form {COORDINATES!r}, and data of this form allow nothing else",
             )
         if TRANSFORM in parts and len(parts) > 1:
-            raise SpecError(field, parts, "coordinates are computed by a job of their own")
+            raise SpecError(
+                field, parts, "coordinates cannot be combined with other parts; submit a separate job for them"
+            )
         limits = (self.threshold is not None) + (self.contamination is not None)
         if (FLAGS in parts) != (limits == 1):
-            cause = "flags need a threshold or a contamination, one of them; other parts need neither"
+            cause = "flags need either a threshold or a contamination; other parts need neither"
             raise SpecError("analysis.threshold", self.threshold, cause)
         if self.threshold is not None:
             check_range("analysis.threshold", self.threshold, 0, math.inf)
@@ -90,7 +97,9 @@ class UseModel(Analysis):
             found.append(f"flags: rows whose squared distance from the model is above {limit}")
         if self.contamination is not None:
             share = f"{self.contamination:.4g}"
-            found.append(f"flags: the {share} part of the new rows with the largest distance from the model")
+            found.append(
+                f"flags: a fraction of {share} of the new rows, those with the largest distance from the model"
+            )
         return found
 
     @property

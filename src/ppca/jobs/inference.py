@@ -1,8 +1,8 @@
 """Inference on shares: the model and the rows are both secret; only the agreed result reaches its receiver.
 
-transform   rows projected onto the components               raw: 2 rounds; standardised: 4
-inverse     rows rebuilt from projected ones                  2 rounds; standardised: the units are put back by the receiver
-scores      squared distance of every row to its projection   8 rounds more (standardised: 10); shared until all are there
+transform   rows projected onto the components                2 rounds; standardised: 4
+inverse     rows rebuilt from projected ones                  2 rounds; standardised: the receiver restores the units
+scores      squared distance of every row to its projection   8 more rounds (standardised: 10); shared until all done
 flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
 """
 
@@ -28,20 +28,20 @@ from .spec import COORDINATES, Data, JobSpec
 from .uploads import Uploads, align, forget
 
 SCORE_FRAC = 50
-"""Fractional bits of scores: squares of small residuals keep their digits."""
+"""Fractional bits of scores. So many that squares of small residuals keep their digits."""
 
 SCORE = RingType(128, SCORE_FRAC, 46)
 HIGHEST = 2.0 ** (SCORE.span - 1)
-"""The largest threshold of scores."""
+"""Maximum threshold of scores, in squared units of the servers."""
 
-LARGEST_SCORE = 1.5 * 2.0**45
-"""What scores beyond 2^45 are set to: a row may lie six million deviations away and still be told from the others."""
+MAX_SCORE = 1.5 * 2.0**45
+"""Value that replaces scores above 2^45. Rows up to six million deviations away still have distinct scores."""
 
 COARSE = RingType(128, 16, 92)
-"""Scores to some seven digits, in which those of all rows that owners may send have room."""
+"""Format of scores with about seven digits: its span holds the sum over all rows that owners can send."""
 
 NUMBERS = 1 << 19
-"""Numbers of joint rows worked on at a time, however many rows there are."""
+"""Maximum number of entries of joint rows that are processed at a time, whatever the number of rows."""
 
 
 async def centred(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
@@ -61,7 +61,8 @@ async def _levelled(rows: SecretArray, model: dict[str, SecretArray]) -> SecretA
 
 
 async def coordinates(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Coordinates alone. What is left of the deviations is divided out of the components, which are fewer than the rows."""
+    """Return coordinates only. The rest of the deviations is divided out of the components, which are fewer than the
+    rows."""
     if "inverse" not in model:
         _, z = await project(rows, model)
         return z
@@ -84,29 +85,30 @@ async def rebuilt(z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
 
 
 async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Squared distance of every centred row to its projection; `LARGEST_SCORE` for those beyond 2^45, which have no room.
+    """Return the squared distance of every centred row to its projection; `MAX_SCORE` if it is above 2^45.
 
-    The truncation is exact: of a large score, a local one would go wrong too often. A model with all components describes every
-    row exactly: what would be left is rounding, and is refused.
+    The truncation is exact, because a local one would fail too often for large scores. A model with all components
+    describes every row exactly, so only rounding would be left: such a model is refused.
     """
     count, width = model["vectors"].shape
     if count == width:
         raise Refusal(
-            f"the model keeps all {width} components, which describe every row exactly, so no row can stand out. Fit with fewer"
+            f"the model keeps all {width} components, which describe every row exactly, so no row can stand out. Fit "
+            f"with fewer"
         )
     rest = x - await (z @ model["vectors"])
     wide, short = await together(rest.inner(rest, axis=1, frac=80), rest.truncate(40 - COARSE.frac // 2))
     coarse = await short.inner(short, axis=1, frac=COARSE.frac)
     far = await (coarse.retype(COARSE) >= 2.0**45)
-    wide = wide.retype(RingType(128, 80, 46))  # where it is not far
-    wide = wide + await (far * (LARGEST_SCORE - wide))
+    wide = wide.retype(RingType(128, 80, 46))  # holds scores below 2^45
+    wide = wide + await (far * (MAX_SCORE - wide))
     score: SecretArray = await wide.retype(RingType(128, 80, 46)).truncate(80 - SCORE_FRAC)
     return score.retype(SCORE)
 
 
 @dataclass(frozen=True)
 class Use:
-    """What is asked of a kept model: parts of `UseModel`, for one receiver. threshold: in squared units of the servers."""
+    """Request to a kept model: parts of `UseModel`, for one receiver. threshold: in squared units of the servers."""
 
     parts: tuple[str, ...]
     threshold: float | None
@@ -115,7 +117,7 @@ class Use:
 
     @classmethod
     def of(cls, job: JobSpec) -> Self:
-        """Return what a job asks for. Its threshold is in squared units of the data, that of the servers in their own."""
+        """Return the request of a job. Convert its threshold from squared units of the data to those of the servers."""
         if not isinstance(job.analysis, UseModel):
             raise Refusal(f"{job.analysis.NAME} does not use a kept model")
         ((receiver, parts),) = job.receivers.items()
@@ -128,10 +130,10 @@ class Use:
 
 
 async def infer(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Use a kept model on uploaded rows, which are then forgotten; or say why there are too few rows in common.
+    """Use a kept model on uploaded rows and erase them; or return why there are too few rows in common.
 
-    If rows are joined by tags, the receiver is told their tags: if it is one of the owners, it knows its ids by them. If several
-    column owners are checked, what they sent must be in range (`input_checks`).
+    If rows are joined by tags, the receiver gets the tags of the common rows: an owner can recognise its ids by them.
+    If several column owners are checked, their numbers must be in range (`input_checks`).
     """
     spec = job_of(job)
     use, data = Use.of(spec), spec.data
@@ -145,7 +147,7 @@ async def infer(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, A
         told = {"rows": answer["rows"]}
     rows = told["rows"] if told else sum(spool.rows for spool in uploads.rows.values())
     if not rows:
-        raise Refusal("there are no rows to use the model on")
+        raise Refusal("there are zero new rows. Contribute at least one row")
     check_number(rows, data.rows_at_least)
     await check_units(party, arrays, spec)
     owners = data.checked_owners
@@ -160,7 +162,7 @@ async def infer(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, A
 
 
 def check_number(rows: int, least: int | None) -> None:
-    """Refuse fewer rows than the job or an operator asks for. Servers see the number of new rows."""
+    """Raise `Refusal` if there are fewer new rows than the job or an operator requires. Servers see their number."""
     if least is not None and rows < least:
         raise Refusal(
             f"there are {rows:,} new rows; this job needs at least {least:,} (rows_at_least). Nothing was computed."
@@ -168,28 +170,30 @@ def check_number(rows: int, least: int | None) -> None:
 
 
 async def check_units(party: Party, model: dict[str, SecretArray], job: JobSpec) -> None:
-    """Refuse rows in other units than those of the model, if inputs are checked: one bit is opened.
+    """Raise `Refusal` if new rows are not in the units of the model. Checked if inputs are checked; opens one bit.
 
-    In other units a column weighs more than the model says. Scores and flags could then be made to tell that column alone.
+    In other units a column can have a larger weight than in the model. Scores and flags could then reveal that column
+    alone.
     """
-    rebuilds = job.data.form == COORDINATES and "inverse" in model  # coordinates of a standardised model have no unit
+    rebuilds = job.data.form == COORDINATES and "inverse" in model  # coordinates of a standardised model are unitless
     if not job.data.check_inputs or rebuilds:
         return
     if UNITS not in model:
-        raise Refusal("this model was kept without its scale exponents, by an earlier build. Fit and keep it again.")
+        raise Refusal("this model was kept without its scale exponents, by an older build. Fit and keep it again.")
     with party.stage("units"):
         width = len(job.data.scales or ())
         others = await (model[UNITS].broadcast_to((width,)) != np.asarray(job.data.scales, np.int64))
         same = await (others.sum().within(width) == 0)
         if not await same.open(what=SAME_UNITS, why="new rows must be in the units of the model"):
             raise Refusal(
-                "scale_exponents of this job are not those of the model: its new rows would be weighed differently from what the "
-                "owners of the model approved. Make the job with `ppca job use`, from the result of the fit."
+                "scale_exponents of this job are not those of the model: its new rows would be weighed differently "
+                "from what the owners of the model approved. Make the job with `ppca job use`, from the result of "
+                "the fit."
             )
 
 
 def _granted(party: Party, job: JobSpec, use: Use) -> tuple[dict[str, SecretArray], str]:
-    """The arrays of a model and the run that made it, if the model may be used so."""
+    """Return the arrays of a model and the run that made it; raise `NotAllowed` if this use is not allowed."""
     assert isinstance(job.analysis, UseModel)
     arrays, public = kept(party, job.analysis.model)
     for part in use.parts:
@@ -200,7 +204,7 @@ def _granted(party: Party, job: JobSpec, use: Use) -> tuple[dict[str, SecretArra
 async def _inferred(
     party: Party, batches: Iterable[SecretArray], model: dict[str, SecretArray], use: Use
 ) -> dict[str, Any]:
-    """What is asked for of all rows, for the receiver."""
+    """Compute and reveal the requested parts for all rows."""
     found: list[SecretArray] = []
     kind = use.parts[0] if use.parts[0] in (TRANSFORM, INVERSE) else SCORES
     with party.stage({TRANSFORM: "transform", INVERSE: "inverse transform"}.get(kind, "detect")):
@@ -231,7 +235,7 @@ def _check_width(rows: SecretArray, model: dict[str, SecretArray], kind: str) ->
 
 
 async def _check_rows(party: Party, uploads: Uploads, rows: int, data: Data, owners: Sequence[str]) -> None:
-    """Refuse owners whose new rows are out of range: their squares would overflow, and scores would be of no rows at all."""
+    """Refuse owners whose new rows are out of range: their squares would overflow and scores would be meaningless."""
     kind = row_type(data.standardize)
     widths = [spool.width // kind.limbs for _, spool in sorted(uploads.rows.items())]
     ranges, whose = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)
@@ -244,7 +248,7 @@ async def _check_rows(party: Party, uploads: Uploads, rows: int, data: Data, own
 
 
 def _own_rows(party: Party, uploads: Uploads, data: Data) -> Iterator[SecretArray]:
-    """The rows of all owners, one owner after the other, a batch at a time."""
+    """Yield the rows of all owners in batches, owner by owner."""
     kind = COORDINATE if data.form == COORDINATES else row_type(data.standardize)
     total, done = sum(spool.rows for spool in uploads.rows.values()), 0
     for _, spool in sorted(uploads.rows.items()):
@@ -257,7 +261,7 @@ def _own_rows(party: Party, uploads: Uploads, data: Data) -> Iterator[SecretArra
 
 
 def _common_rows(party: Party, uploads: Uploads, rows: int, data: Data) -> Iterator[SecretArray]:
-    """The common rows with all columns side by side, a batch at a time."""
+    """Yield the common rows with the columns of all owners, in batches."""
     kind = row_type(data.standardize)
     width = sum(spool.width for spool in uploads.rows.values()) // kind.limbs
     count = max(1, -(-rows * width // NUMBERS))
@@ -267,7 +271,7 @@ def _common_rows(party: Party, uploads: Uploads, rows: int, data: Data) -> Itera
 
 
 async def _verdicts(party: Party, score: SecretArray, use: Use) -> dict[str, Any]:
-    """Scores and flags, as far as they are asked for."""
+    """Return scores and flags, if requested."""
     result: dict[str, Any] = {}
     if SCORES in use.parts:
         result["scores"] = score.reveal(use.receiver, what="anomaly scores", why="agreed result")
@@ -282,10 +286,10 @@ async def _verdicts(party: Party, score: SecretArray, use: Use) -> dict[str, Any
 
 
 async def largest(score: SecretArray, count: int, party: Party) -> SecretArray:
-    """Bits that mark the `count` largest of non-negative scores (more only if scores are equal); nothing is opened.
+    """Return bits that mark the `count` largest of non-negative scores (more if scores are equal). Opens nothing.
 
-    Bisection for the threshold with a secret interval: after all halvings of [0, 2^span) it is an ulp wide.
-    Four rounds a step: compare all scores with the middle, count, compare the count, keep one half.
+    Bisection for the threshold with a secret interval: it starts as [0, 2^span) and ends with a width of one ulp.
+    Four rounds per step: compare all scores with the midpoint, count, compare the count, keep one half.
     """
     wide = score.dtype.span
     low = score[0] * 0

@@ -1,8 +1,9 @@
-"""Refuse an owner whose shared numbers are out of range, or whose columns mark single rows, before anything else is opened.
+"""Refuse an owner whose shared numbers are out of range, or whose columns mark single rows, before anything else is
+opened.
 
-Programs do this if they are told the names of the owners of their tables, as servers of a federation do for fits of two or more
-owners, and for uses of a kept model on columns of two or more owners. One bit for each table is opened; for an owner whose client
-follows the protocol it says nothing.
+Programs do this if the job says so (`Data.check_inputs`): in federations, for fits of two or more owners and for uses
+of a kept model on columns of two or more owners. One bit for each table is opened. It carries no information about an
+owner whose client follows the protocol.
 """
 
 from __future__ import annotations
@@ -17,26 +18,29 @@ from .openings import IN_RANGE, ROW_SHARES
 
 async def check_ranges(party: Party, ranges: Ranges, owners: Sequence[str]) -> None:
     """Open, for every table, whether its numbers are in range. owners: the owner of every table."""
-    if wrong := await _failing(party, ranges, owners, IN_RANGE, "numbers out of range would falsify the joint result"):
+    if wrong := await _failing(
+        party, ranges, owners, IN_RANGE, "numbers out of range would make the joint result wrong"
+    ):
         raise Refusal(
-            f"the contribution of {wrong} holds numbers outside the range that an unmodified client sends. Nothing else was "
-            "opened. Propose the job again without this owner, or ask it to contribute with an unmodified client."
+            f"the contribution of {wrong} holds numbers outside the range that an unmodified client sends. Nothing "
+            "else was opened. Propose the job again without this owner, or ask it to contribute with an unmodified "
+            "client."
         )
 
 
 async def check_row_shares(party: Party, ranges: Ranges, owners: Sequence[str], limit: float) -> None:
     """Open, for every table, whether few rows have more than `limit` of the sum of squares of one of its columns."""
     if wrong := await _failing(
-        party, ranges, owners, ROW_SHARES, "a column that marks one row reads it at other owners"
+        party, ranges, owners, ROW_SHARES, "a column that marks one row would reveal that row of the other owners"
     ):
         raise Refusal(
-            f"a column of {wrong} has more than {limit:g} of its sum of squares in few rows: its covariances would tell the "
-            "values of these rows at the other owners. Nothing else was opened. Leave such columns out, merge rare categories, "
-            "or agree on a larger row_share_at_most."
+            f"a column of {wrong} has more than {limit:g} of its sum of squares in few rows: its covariances would "
+            "reveal the values of these rows at the other owners. Nothing else was opened. Omit such columns, merge "
+            "rare categories, or agree on a larger row_share_at_most."
         )
 
 
 async def _failing(party: Party, ranges: Ranges, owners: Sequence[str], what: str, why: str) -> str:
-    """The names of the owners of tables for which a condition does not hold."""
+    """Open one bit per table; return the names of the owners whose tables fail the condition."""
     found = await (await ranges.in_range()).open(what=what, why=why)
     return " and ".join(sorted({owner for owner, bit in zip(owners, found, strict=True) if not bit}))

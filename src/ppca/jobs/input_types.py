@@ -1,4 +1,4 @@
-"""Number formats of what owners send, besides those that the algorithms define."""
+"""Number formats of inputs that are not defined in the algorithms."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from ..algorithms.second_moments import GRID
 from ..protocol import RingType
 
 OWN = RingType(128, 2 * GRID, 40)
-"""A column owner's sums of products of its own columns."""
+"""Format of a column owner's sums of products of its own columns."""
 
 INVERSE = RingType(128, 40, 2)
-"""2^e / deviation of a column, e the exponent of the deviation: from column owners of a wide table."""
+"""Format of 2^e / deviation of a column, with the exponent e of the deviation, from column owners of a wide table."""
 
 ROW_FRAC = 80
 """Fractional bits of standardised new rows before scaling: small columns must keep their digits."""
 
 RAW = RingType(128, 40, 20)
-"""New rows in units of the model's scale."""
+"""Format of new rows in units of the model's scale."""
 
 STANDARD = RingType(128, ROW_FRAC, 20)
-"""The same if columns are still to be divided by deviations."""
+"""Format of new rows of a standardised model, before columns are divided by their deviations."""
 
 COORDINATE = RingType(128, 40, 30)
-"""Coordinates from which rows are rebuilt."""
+"""Format of coordinates from which rows are rebuilt."""
 
 
 def row_type(standardized: bool) -> RingType:

@@ -1,12 +1,12 @@
-"""What servers keep between jobs under a name, as shares (fitted models and sums), and what it may be used for.
+"""Kept models and kept sums: shares that servers store between jobs under a name, with their allowed uses.
 
-Two servers' parts together are the content; and so are enough answers, see "What a kept model gives away" in
-docs/security/threat-model.md. So every record says which operations are allowed and who may receive their results. Servers refuse
-everything else, whoever asks.
+Anyone with the parts of two servers has the model. Many answers about it can reveal it too, see "What a kept model
+gives away" in docs/security/threat-model.md. Therefore every record lists the allowed operations and the receivers of
+their results. Servers refuse everything else.
 
     transform      coordinates of secret rows
-    flags          which of secret rows are anomalous
-    scores         how anomalous they are
+    flags          whether each secret row is anomalous
+    scores         how anomalous each secret row is
     inverse        rows rebuilt from coordinates
     partial_fit    fit again with more rows; without it the sums are not kept
 """
@@ -22,42 +22,43 @@ from .errors import Refusal
 from .spec import CLIENT, USES, Keep, local_owners
 
 SUMS = ".sums"
-"""Kept sums stand beside a kept model under its name with this ending."""
+"""Suffix of the record with the kept sums of a model: they are stored under the name of the model plus this suffix."""
 
 Allowed = dict[str, list[str]]
-"""Operations, each with the receivers its results may go to."""
+"""Allowed operations, each with the allowed receivers of its results."""
 
 
 class NotAllowed(Refusal):
-    """A kept model may not be used for this, or not for this receiver."""
+    """A kept model does not allow this operation, or not for this receiver."""
 
 
 UNITS = "exponents"
-"""The array of a kept model with its scale exponents: new rows come in units of 2^exponent of their columns."""
+"""Name of the array of a kept model with its scale exponents: new rows come in units of 2^exponent of their columns."""
 
 
 def owner_name(position: int) -> str:
-    """How servers call an owner of columns as a receiver: by its place in the fit, counted from 0."""
+    """Return the name of a column owner as a receiver: its position in the fit, counted from 0."""
     return local_owners(position + 1)[-1]
 
 
 def allowance(allow: Sequence[str] | Mapping[str, Sequence[str]], owners: int = 0) -> Allowed:
-    """What a user allows, in full. Names alone allow any receiver: the client, and each of so many owners of columns."""
+    """Return the allowed receivers of each operation. An operation without receivers allows all: the client and each
+    owner."""
     if isinstance(allow, str):
         raise ValueError(f"allow={allow!r}: give a tuple of operations, as ({allow!r},)")
     everybody = [CLIENT, *(owner_name(position) for position in range(owners))]
     named = allow if isinstance(allow, Mapping) else dict.fromkeys(allow, everybody)
     for operation, receivers in named.items():
         if operation not in USES:
-            raise ValueError(f"allow: {operation!r} is no operation of a kept model; choose from {', '.join(USES)}")
+            raise ValueError(f"allow: {operation!r} is not an operation of a kept model; choose from {', '.join(USES)}")
         for receiver in receivers:
             if receiver not in everybody:
-                raise ValueError(f"allow: {receiver!r} is no receiver; choose from {', '.join(everybody)}")
+                raise ValueError(f"allow: {receiver!r} is not a receiver; choose from {', '.join(everybody)}")
     return {operation: list(receivers) for operation, receivers in named.items()}
 
 
 def check_allowed(allowed: Mapping[str, Sequence[str]], operation: str, receiver: str | None) -> None:
-    """Raises `NotAllowed` unless the operation is allowed for the receiver (None: nobody receives anything)."""
+    """Raise `NotAllowed` unless the operation is allowed for the receiver (None: the result is not revealed)."""
     if operation not in allowed:
         raise NotAllowed(
             f"this model was kept without {operation!r}: it allows {' and '.join(allowed) or 'nothing'}. Fit it again "
@@ -66,12 +67,12 @@ def check_allowed(allowed: Mapping[str, Sequence[str]], operation: str, receiver
     if receiver is not None and receiver not in allowed[operation]:
         raise NotAllowed(
             f"this model does not allow {operation!r} for {receiver}: results may go to "
-            f"{' and '.join(allowed[operation]) or 'nobody'}."
+            f"{' and '.join(allowed[operation]) or 'no receiver'}."
         )
 
 
 def keep(party: Party, model: Keep, arrays: dict[str, SecretArray], public: dict[str, Any]) -> None:
-    """Leaves the shared arrays of a model with the servers."""
+    """Store the shared arrays of a model on the servers."""
     _store(party, model.name, arrays, public, model.allow)
 
 
@@ -82,9 +83,10 @@ def _store(
     public: dict[str, Any],
     allowed: Mapping[str, Sequence[str]],
 ) -> None:
-    """Leaves shared arrays with the servers under a name, and what they may be used for.
+    """Store shared arrays on the servers under a name, with their allowed uses.
 
-    fit: the name of this run. Programs return that of what they used, so that a receiver refuses a result of shares of two
+    fit: the name of this run. Programs return the runs of the records they used, so that a receiver refuses a result
+    from shares of two
     fits: a client that is killed while four servers replace a record may leave some with the old one.
     """
     if name is None:
@@ -95,18 +97,21 @@ def _store(
 
 
 def kept(party: Party, name: str) -> tuple[dict[str, SecretArray], dict[str, Any]]:
-    """Shared arrays and public facts kept under a name. Who lets something leave the sharing that comes of them asks
-    `check_allowed` of these facts first."""
+    """Return the shared arrays and public facts kept under a name.
+
+    A program calls `check_allowed` with these facts before it reveals anything computed from the arrays.
+    """
     record = party.store[name]
     return {key: SecretArray(party, *value) for key, value in record.items() if key != "public"}, record["public"]
 
 
 Receivers = Mapping[str, Sequence[str]]
-"""Who gets which parts of a result."""
+"""The parts of a result by receiver."""
 
 
 def keep_sums(party: Party, model: Keep, sums: dict[str, SecretArray], receivers: Receivers) -> None:
-    """Leaves sums for a later partial fit, if that is allowed; its result goes only to whom this one goes."""
+    """Store sums for a later partial fit, if that is allowed. The later result can go only to the receivers of this
+    one."""
     if "partial_fit" in model.allow:
         informed = {receiver: list(parts) for receiver, parts in receivers.items()}
         allowed = {**model.allow, "partial_fit": list(informed)}
@@ -116,14 +121,17 @@ def keep_sums(party: Party, model: Keep, sums: dict[str, SecretArray], receivers
 
 
 def drop_sums(party: Party, model: Keep | None) -> None:
-    """Erases sums that an earlier fit has left under the name: they are not those of the model that takes it."""
+    """Erase sums that an earlier fit stored under the name of this model: they do not belong to this model."""
     if model is not None and f"{model.name}{SUMS}" in party.store:
         del party.store[f"{model.name}{SUMS}"]
 
 
 def recall_sums(party: Party, name: str, model: Keep | None, receivers: Receivers) -> dict[str, SecretArray]:
-    """Sums of earlier owners to add to. What comes of them is allowed no more than they are, nobody gets more of it, and it is
-    named after both runs."""
+    """Return the kept sums to which a fit adds rows.
+
+    Raise `NotAllowed` if the new fit would allow more uses, or reveal more parts to a receiver, than the fit that kept
+    them. The new record names both runs.
+    """
     arrays, public = kept(party, name + SUMS)
     check_allowed(public["allowed"], "partial_fit", None)
     for receiver, parts in receivers.items():
@@ -131,8 +139,8 @@ def recall_sums(party: Party, name: str, model: Keep | None, receivers: Receiver
         more = set(parts) - set(public["receivers"][receiver])
         if more:
             raise NotAllowed(
-                f"this model does not allow 'partial_fit' for {receiver} with {' and '.join(sorted(more))}: the fit before did "
-                "not give that"
+                f"this model does not allow 'partial_fit' for {receiver} with {' and '.join(sorted(more))}: the fit "
+                "before did not give that"
             )
     for operation, whom in ({} if model is None else model.allow).items():
         for receiver in whom if operation != "partial_fit" else ():
@@ -142,7 +150,7 @@ def recall_sums(party: Party, name: str, model: Keep | None, receivers: Receiver
 
 
 async def erase(party: Party, *, model: str) -> None:
-    """Forgets a kept model and its sums."""
+    """Erase a kept model and its sums."""
     for name in (model, model + SUMS):
         if name in party.store:
             del party.store[name]

@@ -1,4 +1,5 @@
-"""Jobs as plain data (dictionaries, lists, numbers, text) and back. Unknown fields and wrong types are refused by name."""
+"""Jobs as plain data (dictionaries, lists, numbers, text) and back. Unknown fields and wrong types are refused by
+name."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def _loaded(place: str, value: Any, expected: Any) -> Any:
 
 
 def record_of(value: Any, expected: type[Any], place: str = "", **ready: Any) -> Any:
-    """Return plain data as a dataclass. place: the field that it is of a larger one. ready: fields that are loaded already."""
+    """Return plain data as a dataclass. place: the field that it is of a larger one. ready: fields that are loaded
+    already."""
     hints = _hints(expected)
     given = _fields(place, value, set(hints) - set(ready))
     names = {*given, *ready}

@@ -1,4 +1,5 @@
-"""What servers do with tags: find the rows that every owner has. All four servers see the same tags and find the same rows."""
+"""Find the rows that every owner has, from the tags of their ids. All four servers see the same tags and find the same
+rows."""
 
 from __future__ import annotations
 
@@ -10,23 +11,24 @@ from numpy.typing import NDArray
 
 from .spec import MIN_COMMON_IDS
 
-"""The smallest intersection that is worked on unless the job says otherwise: a covariance of fewer rows says too much of them."""
+"""Default minimum number of common rows: a covariance of fewer rows would reveal too much about them."""
 
 
 def too_few(rows: int, minimum: int) -> str | None:
-    """Why so few rows, which owners have in common without tags, are not worked on."""
+    """Return why a job without tags cannot run with this number of common rows, or None."""
     return None if rows >= minimum else f"the owners have {rows:,} rows; this job needs at least {minimum:,} (minimum)"
 
 
 class MatchError(ValueError):
-    """The owners' rows do not match well enough; nothing was computed."""
+    """The owners have too few rows in common, or tags are malformed; nothing was computed."""
 
 
 def match(tags: Sequence[NDArray[np.uint64]], minimum: int = MIN_COMMON_IDS) -> list[NDArray[np.integer[Any]]]:
-    """For every owner the positions of the common rows in its (tag-sorted) table, in the common order of tags: ascending.
+    """Return, for every owner, the positions of the common rows in its table (sorted by tag), in ascending order of
+    tags.
 
-    `tags` is asked for one owner at a time, so that they need not all be in memory. The error does not say how many ids are
-    common: it reaches the owners, and so few rows are nobody's business.
+    `tags` is called for one owner at a time, so that they need not all be in memory. The error does not state the
+    number of common ids: owners read it, and the number of a few common rows is private.
     """
     common = np.empty((0, 2), np.uint64)
     rows: list[NDArray[np.integer[Any]]] = []
@@ -58,9 +60,11 @@ def _ascending(tags: NDArray[np.uint64]) -> bool:
 
 
 def positions_in(tags: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Where each wanted tag stands in a sorted list of tags, -1 if it does not.
+    """Return the position of each wanted tag in a sorted list of tags, or -1 if it is not in the list.
 
-    First halves are searched; distinct tags with equal first halves (below n^2 2^-65) are told apart by a short walk.
+        Binary search compares first halves. Distinct tags with equal first halves (probability below n^2 2^-65) are
+        distinguished by
+    a linear scan.
     """
     at = np.searchsorted(tags[:, 0], wanted[:, 0])
     result = np.full(len(wanted), -1, np.intp)

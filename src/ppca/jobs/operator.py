@@ -1,9 +1,10 @@
-"""What a server's operator decides, and no job can change: limits, and where the server may send work of its own.
+"""Settings of a server's operator, which jobs cannot change: limits, and the Dask cluster to which the server can send
+work.
 
 The operator sets these in the environment of the server process:
 
-    PPCA_WORKERS             most worker processes that a job may ask for; the number of cores if it is not set
-    PPCA_INPUT_BYTES         most bytes that the inputs of one program may take in memory; 4 GiB if it is not set
+    PPCA_WORKERS             maximum number of worker processes of a job; default: the number of cores
+    PPCA_INPUT_BYTES         maximum number of bytes of the inputs of one program in memory; default: 4 GiB
     PPCA_DASK_SCHEDULER      the server's own Dask scheduler, tls://host:port
     PPCA_DASK_AUTHORITY, PPCA_DASK_CERTIFICATE, PPCA_DASK_KEY    files for the connection with it (PEM)
 """
@@ -35,14 +36,15 @@ THIS_MACHINE = "this machine"
 
 
 class OperatorError(Refusal):
-    """The operator's settings do not allow something, or are wrong."""
+    """The operator's settings are invalid or do not allow the request."""
 
 
 @dataclass(frozen=True)
 class DaskCluster:
     """One server's own Dask cluster: its workers see what the server sees.
 
-    scheduler: tls://host:port. authority, certificate, key: PEM files; scheduler and workers need certificates of this authority.
+    scheduler: tls://host:port. authority, certificate, key: PEM files; scheduler and workers need certificates of this
+    authority.
     """
 
     scheduler: str
@@ -53,11 +55,12 @@ class DaskCluster:
     def __post_init__(self) -> None:
         if not ADDRESS.fullmatch(self.scheduler):
             raise OperatorError(
-                f"Dask scheduler {self.scheduler!r}: write tls://host:port. Shares travel to it, so plain tcp:// is refused."
+                f"Dask scheduler {self.scheduler!r}: write tls://host:port. Shares travel to it, so plain tcp:// is "
+                f"refused."
             )
 
     def security(self) -> Any:
-        """Encrypted connections only, both ends checked against the operator's authority."""
+        """Return TLS settings of Dask: both ends need certificates of the operator's authority."""
         try:
             from distributed import Security
         except ImportError:
@@ -74,14 +77,15 @@ class DaskCluster:
         return {variable: str(getattr(self, name)) for name, variable in DASK.items()}
 
     def endpoints(self) -> set[tuple[str, int]]:
-        """Where the scheduler's name leads: (host, port). Every name and address of this machine is one host."""
+        """Return all (host, port) to which the scheduler's name resolves. All names and addresses of this machine are
+        one host."""
         found = ADDRESS.fullmatch(self.scheduler)
         assert found is not None
         host, port = found["six"] or found["name"], int(found["port"])
         try:
             places = {str(place[4][0]) for place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         except OSError as error:
-            raise OperatorError(f"the host of the Dask scheduler {self.scheduler} is not known: {error}") from None
+            raise OperatorError(f"cannot resolve the host of the Dask scheduler {self.scheduler}: {error}") from None
         return {(THIS_MACHINE if _is_here(place) else place, port) for place in places}
 
 
@@ -95,7 +99,7 @@ class Operator:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """As the environment has them; what is missing or wrong is named."""
+        """Read the settings from environment variables; raise `OperatorError` that names what is missing or wrong."""
         given = {name: environment[variable] for name, variable in DASK.items() if environment.get(variable)}
         missing = [variable for name, variable in DASK.items() if name not in given]
         if given and missing:
@@ -107,7 +111,8 @@ class Operator:
         )
 
     def processes(self, asked: int) -> int:
-        """As many worker processes as a job asks for, if the operator allows them."""
+        """Return the number of worker processes that a job asks for; raise `OperatorError` if the operator does not
+        allow it."""
         if asked > self.workers:
             raise OperatorError(
                 f"the job asks for {asked} worker processes, this server's operator allows {self.workers} ({WORKERS})"
@@ -117,27 +122,28 @@ class Operator:
     def cluster(self) -> DaskCluster:
         if self.dask is None:
             raise OperatorError(
-                f"the job asks for workers='dask', but this server's operator named no Dask cluster ({DASK['scheduler']})"
+                f"the job asks for workers='dask', but this server's operator named no Dask cluster "
+                f"({DASK['scheduler']})"
             )
         return self.dask
 
 
 def check_apart(clusters: Sequence[DaskCluster]) -> None:
-    """Refuses clusters, by server, of which two have a scheduler in common: its workers would hold all data."""
+    """Raise `OperatorError` if two servers' clusters share a scheduler: its workers would hold all data."""
     places = [cluster.endpoints() for cluster in clusters]
     if len(places) != 4:
         raise OperatorError(f"four servers need four Dask clusters, got {len(places)}")
-    for seat in range(4):
-        for other in range(seat):
-            if places[seat] & places[other]:
+    for server in range(4):
+        for other in range(server):
+            if places[server] & places[other]:
                 raise OperatorError(
-                    f"the Dask schedulers of {server_name(other)} and {server_name(seat)} are the same, by whatever name: "
-                    "workers of two servers would hold all data. Start one cluster for every server."
+                    f"the Dask schedulers of {server_name(other)} and {server_name(server)} are the same host and "
+                    "port: workers of two servers would hold all data. Start one cluster for every server."
                 )
 
 
 def _is_here(place: str) -> bool:
-    """Whether an address belongs to this machine: then, and only then, a socket can be bound to it."""
+    """Return whether an address belongs to this machine, i.e. whether a socket can be bound to it."""
     address = ipaddress.ip_address(place.partition("%")[0])
     if address.is_loopback:
         return True

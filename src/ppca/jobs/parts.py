@@ -1,4 +1,4 @@
-"""Parts of the result of a joint PCA: who receives which, of which columns."""
+"""Parts of the result of a joint PCA: which receiver gets which part, and of which columns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MODEL = "model"
 """All parts that make a whole model."""
 
 LOADINGS = "loadings"
-"""For a column owner, in place of components: the rows of the components that belong to its own columns. Of means and
-deviations it then gets those of its own columns, too."""
+"""For a column owner, instead of components: the rows of the components that belong to its own columns. It then also
+gets means and deviations of its own columns only."""
 
 PARTS = ("components", LOADINGS, "variances", "means", "deviations")
-"""What a receiver can get beside the facts: number of rows and, if `has_scales`, scale exponents."""
+"""Parts that a receiver can get, besides the facts: number of rows and, if `has_scales`, scale exponents."""
 
 WHOLE = tuple(part for part in PARTS if part != LOADINGS)
 """The parts of a whole model."""
@@ -38,7 +38,7 @@ def own_columns(job: JobSpec, receiver: str) -> slice | None:
 
 
 def columns_for(job: JobSpec, receiver: str) -> list[str]:
-    """Return the names of the columns that a receiver's result is about."""
+    """Return the names of the columns in a receiver's result."""
     own, names = own_columns(job, receiver), job.data.column_names
     return names if own is None else names[own]
 

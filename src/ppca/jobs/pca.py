@@ -22,7 +22,7 @@ OPENED = {
     "means": ("means", "scale of the means"),
     "deviations": ("deviations", "scale of the deviations"),
 }
-"""What is revealed for each part."""
+"""The values that are revealed for each part of the result."""
 
 TOLERANCES = (1e-9, 1e-2)
 MAX_ITERATIONS = 100_000
@@ -33,9 +33,9 @@ MAX_ITERATIONS = 100_000
 class JointPCA(Analysis):
     """Components and variances of the joint covariance, or of the joint correlation if the data are standardized.
 
-    components: how many; between 0 and 1: the part of the variance that they explain; None: all. solver: one of
-    `solvers.NAMES`. tol: the residual at which the solver stops. fixed_iterations: run this many iterations and open no
-    convergence bits. max_iterations: give up after this many (None: the default of the solver).
+    components: number of components; between 0 and 1: fraction of the variance that they explain; None: all. solver:
+    one of `solvers.NAMES`. tol: the residual at which the solver stops. fixed_iterations: run this many iterations and
+    open no convergence bits. max_iterations: give up after this many (None: the default of the solver).
     """
 
     NAME: ClassVar[str] = "pca/1"
@@ -52,7 +52,9 @@ class JointPCA(Analysis):
         self._check_components()
         check_choice("analysis.solver", self.solver, NAMES)
         if self.solver == TOPK and not isinstance(self.components, int):
-            raise SpecError("analysis.solver", self.solver, "needs a number of components, or take 'allpairs'")
+            raise SpecError(
+                "analysis.solver", self.solver, "needs a whole number of components; give one, or choose 'allpairs'"
+            )
         check_range("analysis.tol", self.tol, *TOLERANCES)
         for name in ("fixed_iterations", "max_iterations"):
             if getattr(self, name) is not None:
@@ -63,9 +65,7 @@ class JointPCA(Analysis):
             return
         if isinstance(self.components, float):
             if not 0 < self.components < 1:
-                cause = (
-                    "a part of the variance must lie strictly between 0 and 1; a number of components is a whole number"
-                )
+                cause = "must be a whole number of components, or a fraction of the variance strictly between 0 and 1"
                 raise SpecError("analysis.components", self.components, cause)
             return
         check_whole("analysis.components", self.components, 1)
@@ -89,13 +89,17 @@ class JointPCA(Analysis):
         """See `Analysis.terms`."""
         width = job.data.width
         if isinstance(self.components, float):
-            return [f"principal components: as many as explain {self.components:.4g} of the variance, at most {width}"]
+            return [
+                f"principal components: the number that explains a fraction {self.components:.4g} of the variance, at "
+                f"most {width}"
+            ]
         if self.components in (None, width):
             return [f"principal components: all, at most {width}"]
         return [f"principal components: {self.components} of at most {width}"]
 
     def _to_servers(self, job: JobSpec) -> list[AllowedOpening]:
-        # A wide job decomposes products of rows. There are fewer rows than columns, with one row of zeros for each table.
+        # A wide job decomposes products of rows. There are fewer rows than columns, with one row of zeros for each
+        # table.
         most = job.data.width + (len(job.data.widths) if job.data.is_wide else 0)
         solver = chosen_solver(self.solver, most, self.components, self.fixed_iterations)
         loops = len(DEGREES) + 1 if solver == TOPK else 0
@@ -124,7 +128,7 @@ def check_components(components: int | float | None, width: int) -> None:
 
 
 def gets_model(job: JobSpec, receiver: str) -> bool:
-    """Whether a receiver gets all parts that make a whole model."""
+    """Return whether a receiver gets all parts that make a whole model."""
     whole = {part for part in WHOLE if part != "deviations" or job.data.standardize}
     return isinstance(job.analysis, JointPCA) and not whole - set(parts_of(job, receiver))
 
@@ -134,11 +138,12 @@ def _check_loadings(job: JobSpec, receiver: str) -> None:
     if not job.data.by_columns or receiver not in job.data.owners:
         raise SpecError(f"receivers.{receiver}", LOADINGS, "are for a column owner, of its own columns")
     if {"components", MODEL} & set(parts):
-        raise SpecError(f"receivers.{receiver}", LOADINGS, "are given in place of components; name one of them")
+        raise SpecError(f"receivers.{receiver}", LOADINGS, "are given instead of components; name one of the two")
 
 
 def _to_receiver(job: JobSpec, receiver: str) -> list[AllowedOpening]:
-    """A receiver of loadings gets nothing of others' columns. Raw data have one scale exponent, that of all columns."""
+    """Return the openings to a receiver. With loadings it gets no values of others' columns. Raw data have one scale
+    exponent."""
     parts, standardized = parts_of(job, receiver), job.data.standardize
     found = [] if job.data.by_columns else ["number of rows"]
     found += ["scale exponents"] if has_scales(parts, standardized) else []
@@ -152,5 +157,5 @@ def _to_receiver(job: JobSpec, receiver: str) -> list[AllowedOpening]:
 
 
 def _leaves_out(job: JobSpec) -> bool:
-    """Whether the result can have fewer components than there are columns (in a wide job: rows)."""
+    """Return whether the result can have fewer components than there are columns (in a wide job: rows)."""
     return isinstance(job.analysis, JointPCA) and job.analysis.components not in (None, job.data.width)

@@ -1,11 +1,11 @@
-"""Who computes the local products of pieces: this process, worker processes of this server, or its operator's Dask cluster.
+"""Compute local products in this process, in worker processes of this server, or on its operator's Dask cluster.
 
-A task gets one server's shares of a piece and returns its local product: it sees what the server sees. So a job says only how
-many processes, or that the operator's Dask cluster is to be used; where that is, each operator says (`ppca.jobs.operator`).
-The choice changes nothing in the protocol or in the result.
+A task gets one server's shares of a chunk of rows and returns its local product: it sees what the server sees. A job
+states only the number of processes, or that the operator's Dask cluster is used. Each operator configures its own
+cluster (`ppca.jobs.operator`). The choice affects neither the protocol nor the result.
 
     0         the server itself
-    4         four worker processes of every server, if its operator allows so many
+    4         four worker processes of every server, if its operator allows four
     "dask"    the Dask cluster that each server's operator named
 """
 
@@ -28,7 +28,7 @@ Workers = int | str
 
 
 def check_workers(workers: Workers) -> None:
-    """Refuses what no server could use, before anything is sent."""
+    """Raise `ValueError` for a value that no server accepts, before anything is sent."""
     number = isinstance(workers, int) and not isinstance(workers, bool) and workers >= 0
     if not number and workers != DASK:
         raise ValueError(f"workers={workers!r}: give a number of processes (0: the server itself) or {DASK!r}")
@@ -36,7 +36,7 @@ def check_workers(workers: Workers) -> None:
 
 @contextmanager
 def submitter(workers: Workers) -> Iterator[tuple[Submit | None, int]]:
-    """A function that starts a task, and how many to keep under way. None: in this process."""
+    """Yield a function that starts a task, and the number of tasks to run at a time. None: in this process."""
     check_workers(workers)
     if workers == 0:
         yield None, 1
@@ -68,7 +68,8 @@ def _dask_client(cluster: DaskCluster) -> Any:
 
 
 def _end_with_parent() -> None:
-    """A worker ends when its server does, also when the server is killed: a pool alone would leave it waiting forever."""
+    """End this worker process when its server ends, also if it is killed. A pool alone would leave the worker
+    waiting."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

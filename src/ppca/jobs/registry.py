@@ -1,4 +1,4 @@
-"""The analyses that servers know, and what a job opens."""
+"""Registry of analyses, and the openings list of a job."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from .pca import JointPCA
 from .spec import NEW_COLUMNS, PSI, USES_SCALES, WIDE_ROWS, Analysis, JobSpec
 
 ANALYSES: dict[str, type[Analysis]] = {}
-"""Every analysis by its name and version."""
+"""All analyses by name and version."""
 
 
 def register(analysis: type[Analysis]) -> type[Analysis]:
-    """Make an analysis known by its name. It can be used as a decorator."""
+    """Register an analysis under its name. Can be used as a decorator."""
     if ANALYSES.setdefault(analysis.NAME, analysis) is not analysis:
         raise ValueError(f"{analysis.NAME} is registered already; give the new analysis another name or version")
     return analysis

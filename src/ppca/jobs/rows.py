@@ -1,4 +1,4 @@
-"""The program for owners of rows: their sums, in secret scales, become one covariance, and that is analysed."""
+"""Program for row owners: the owners' moments, in secret scales, become one covariance, which is analysed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .spec import MEAN, JobSpec
 
 
 async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[str, Any]:
-    """Joint PCA from the moments of every owner, one owner after the other.
+    """Fit a joint PCA from the moments of all owners.
 
-    Inputs: the fields of `OwnerMoments` (`OwnerMomentsMissing`, if missing values count as the joint mean). See `PCAModel` for
-    what the receiver makes of the result.
+    Inputs, owner by owner: the fields of `OwnerMoments` (`OwnerMomentsMissing` if missing values count as the joint
+    mean). `PCAModel` describes the result at the receiver.
     """
     spec = job_of(job)
     data, width = spec.data, len(inputs[2])
@@ -39,8 +39,9 @@ async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[s
         old = recall_sums(party, data.add_to, spec.keep, receivers)
         if old.keys() != sums.keys():
             raise Refusal(
-                f"missing values {'do not count' if mean_for_missing else 'count'} as the joint mean in the sums kept as "
-                f"{data.add_to!r}: these rows cannot be added. Read missing values as in the first fit, or fit all owners again."
+                f"missing values {'do not count' if mean_for_missing else 'count'} as the joint mean in the sums "
+                f"kept as {data.add_to!r}: these rows cannot be added. Read missing values as in the first fit, or "
+                "fit all owners again."
             )
         sums = {name: concatenate([old[name], new]) for name, new in sums.items()}
     if data.rows_at_least is not None:
@@ -61,13 +62,13 @@ async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[s
 
 
 def check_width(job: JobSpec, width: int) -> None:
-    """Refuses inputs of another number of columns than the job has."""
+    """Raise `Refusal` if the inputs do not have the number of columns of the job."""
     if width != job.data.width:
         raise Refusal(f"the inputs have {width:,} columns, the job has {job.data.width:,}")
 
 
 def _stacked(parts: list[SecretArray]) -> SecretArray:
-    """All owners' arrays in one. Each is taken off the list and let go: the factors are most of what a server has in memory."""
+    """Stack the owners' arrays. Each is removed from the list and freed: the factors take most of a server's memory."""
     if len({(part.shape, part.dtype) for part in parts}) > 1:
         found: SecretArray = stack(parts)
         return found
@@ -78,12 +79,12 @@ def _stacked(parts: list[SecretArray]) -> SecretArray:
 
 
 async def check_rows(party: Party, count: SecretArray, least: int) -> None:
-    """Refuses fewer joint rows, from their shared number: one bit is opened."""
+    """Raise `Refusal` if there are fewer than `least` joint rows. Compares their shared number and opens one bit."""
     with party.stage("number of rows"):
         total = count.sum().retype(COUNT)
-        why = f"at least {least} rows are worked on"
+        why = f"the job needs at least {least} rows"
         if least >= 1 << COUNT_BITS or not await (await (total >= least)).open(what="enough rows", why=why):
             raise Refusal(
-                f"all owners together have fewer than {least:,} rows, which is the fewest that this job or an operator allows. "
-                "Nothing else was opened; find more owners, or agree on a smaller number."
+                f"all owners together have fewer than {least:,} rows, the minimum of this job or of an operator. "
+                "Nothing else was opened. Find more owners, or agree on a smaller minimum."
             )

@@ -1,10 +1,11 @@
-"""A job as one typed value: whose data it uses, what it computes, who receives which parts, and what the servers keep.
+"""A job as one typed value: the data it uses, the analysis, the parts of each receiver, and what the servers keep.
 
     JobSpec = Data x Analysis, receivers, keep
 
-`Data` says whose tables are used and how they become one shared table. The owners' side reads it and nothing else. `Analysis`
-says what is computed and opened; each analysis is one subclass, registered in `registry`. A job is checked when it is made:
-`SpecError` names the field, its value and the cause. All limits and default values of a job are defined here.
+`Data` says whose tables are used and how they become one shared table. The owners' side reads it and nothing else.
+`Analysis` says what is computed and opened; each analysis is one subclass, registered in `registry`. A job is checked
+when it is created: `SpecError` names the field, its value and the cause. All limits and default values of a job are
+defined here.
 """
 
 from __future__ import annotations
@@ -71,19 +72,19 @@ MAX_NAMESPACE = 1 << 26
 MAX_TABLES = 1 << 12
 """Maximum number of tables of one owner that acts for several."""
 
-MAX_ROWS_AT_LEAST = 1 << 40
+MAX_MIN_ROWS = 1 << 40
 MAX_PIECES = 1 << 16
 MIN_SCALE_EXPONENT, MAX_SCALE_EXPONENT = scales.NONE, 500
 MIN_COMMON_IDS = 10
 """Default minimum number of ids that column owners must have in common."""
 
 MIN_ROW_SHARE, ROW_SHARE = 1 / 64, 0.75
-"""Smallest and default limit of the part of a column's sum of squares that one row may have."""
+"""Minimum and default of `row_share_at_most`, the largest share of a column's sum of squares that one row may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnList:
-    """More columns than `MAX_COLUMNS`: their number and the SHA-256 of their names, which owners compare."""
+    """A list of more than `MAX_COLUMNS` columns: their number and the SHA-256 of their names, which owners compare."""
 
     count: int
     digest: str
@@ -97,10 +98,11 @@ class ColumnList:
 
 @dataclass(frozen=True, kw_only=True)
 class Align:
-    """How rows of column owners are joined.
+    """The join of the rows of column owners.
 
-    alignment: "psi" joins by keyed pseudonyms of ids; "aligned" takes rows in the order they have; "namespace" takes ids
-    0 to `namespace` - 1. minimum: the job stops if the owners have fewer rows in common. fold_case: ignore the case of ids.
+    alignment: "psi" joins by keyed pseudonyms of ids; "aligned" takes rows in the order they have; "namespace" takes
+    ids 0 to `namespace` - 1. minimum: the job stops if the owners have fewer rows in common. fold_case: ignore the case
+    of ids.
     row_share_at_most: the job stops if one row has a larger part of the sum of squares of a column.
     """
 
@@ -134,12 +136,13 @@ class Data:
     form: one of `FORMS`. owners: names of members, or owner-1, owner-2, ... on local servers; never names of files.
     columns: names that all row owners have in common, or by owner for column owners.
     tables: if one owner acts for several tables, the number of columns of each.
-    standardize: divide each column by its joint standard deviation. missing: one of `MISSING`. align: for column owners only.
+    standardize: divide each column by its joint standard deviation. missing: one of `MISSING`. align: for column owners
+    only.
     rows_at_least: minimum number of joint rows. add_to: name of kept moments to which these are added (row owners).
     scales: exponents of the columns of the kept model whose units new rows have.
     pieces: number of row chunks of the second moments (column owners); None: as few as the ring allows.
-    check_inputs: the servers check on shares that the numbers of each owner are in range, and that new rows have the units of the
-    model. Jobs of a federation with several owners, or with a kept model, must have it.
+    check_inputs: the servers check on shares that the numbers of each owner are in range, and that new rows have the
+    units of the model. Jobs of a federation with several owners, or with a kept model, must have it.
     """
 
     form: str
@@ -164,7 +167,7 @@ class Data:
         self._check_columns()
         self._check_tables()
         if self.by_columns != (self.align is not None):
-            raise SpecError("data.align", self.align, "belongs to column owners: give it for them, and only for them")
+            raise SpecError("data.align", self.align, "is for column owners: give it for them and only for them")
         share = None if self.align is None else self.align.row_share_at_most
         if share is not None and (self.form != COLUMNS or len(self.owners) < 2 or not self.check_inputs):
             cause = f"is possible with form {COLUMNS!r}, several owners and check_inputs only"
@@ -175,7 +178,7 @@ class Data:
         if self.uses_model and self.missing != REFUSE:
             raise SpecError("data.missing", self.missing, "is not possible for new rows of a kept model")
         if self.rows_at_least is not None:
-            check_whole("data.rows_at_least", self.rows_at_least, 1, MAX_ROWS_AT_LEAST)
+            check_whole("data.rows_at_least", self.rows_at_least, 1, MAX_MIN_ROWS)
         if self.add_to is not None and self.form != ROWS:
             raise SpecError("data.add_to", self.add_to, f"rows can be added to kept moments only with form {ROWS!r}")
         self._check_scales()
@@ -197,7 +200,7 @@ class Data:
         if isinstance(self.columns, Mapping) and (
             list(self.columns) != list(self.owners) or not all(map(_count, self.columns.values()))
         ):
-            cause = "must name at least one column for each owner, in the order of the owners, and for nobody else"
+            cause = "must name at least one column for each owner, in the order of the owners, and for no other member"
             raise SpecError("data.columns", sorted(self.columns), cause)
         names = self.column_names
         if len(set(map(looks_like, names))) < len(names) or len(names) > MAX_COLUMNS:
@@ -227,17 +230,17 @@ class Data:
 
     @property
     def by_columns(self) -> bool:
-        """Whether the owners hold different columns of the same individuals."""
+        """Return whether the owners hold different columns of the same individuals."""
         return self.form in BY_COLUMNS
 
     @property
     def is_wide(self) -> bool:
-        """Whether there are more columns than rows."""
+        """Return whether there are more columns than rows."""
         return self.form in WIDE
 
     @property
     def uses_model(self) -> bool:
-        """Whether the rows are new ones, on which a kept model is used."""
+        """Return whether the rows are new ones, on which a kept model is used."""
         return self.form in USES_SCALES
 
     @property
@@ -271,7 +274,8 @@ class Data:
 
     @property
     def owners_multiply(self) -> bool:
-        """Whether column owners send the products of their own columns, or of their own rows if the table is wide.
+        """Return whether column owners send the products of their own columns, or of their own rows if the table is
+        wide.
 
         They do if they know the common rows. If the servers check what they send, the servers compute the products.
         """
@@ -286,10 +290,11 @@ class Data:
 
 
 class Analysis:
-    """What a job computes and opens. A subclass is a frozen dataclass: its fields are the parameters of the analysis.
+    """The analysis of a job: what it computes and opens. A subclass is a frozen dataclass: its fields are the
+    parameters of the analysis.
 
-    NAME: its name and version in job.toml, such as "pca/1". FORMS: the forms of data it accepts. PARTS: parts of its result
-    that a receiver can get.
+    NAME: its name and version in job.toml, such as "pca/1". FORMS: the forms of data it accepts. PARTS: parts of its
+    result that a receiver can get.
     """
 
     NAME: ClassVar[str]
@@ -304,16 +309,17 @@ class Analysis:
         raise NotImplementedError(type(self).__name__)
 
     async def run(self, party: Party, table: Any, job: JobSpec) -> dict[str, Any]:
-        """Compute from the shared table that the form of the data makes, and reveal to each receiver its parts, as "to"."""
+        """Compute from the shared table that the form of the data makes, and reveal to each receiver its parts, as
+        "to"."""
         raise NotImplementedError(type(self).__name__)
 
     def terms(self, job: JobSpec) -> list[str]:
-        """Return what approvers read of the parameters: what is computed, in words."""
+        """Return lines that tell approvers what is computed."""
         return []
 
     @property
     def approvers(self) -> tuple[str, ...]:
-        """Members beside the owners who must approve the job in a federation."""
+        """Members that must approve the job in a federation, besides the owners."""
         return ()
 
 
@@ -321,8 +327,8 @@ class Analysis:
 class Keep:
     """A model that stays on the servers as shares.
 
-    allow: what it may be used for -> who may receive the results. name: its name on local servers. until: when the servers of a
-    federation erase it; its name there follows from the job.
+    allow: uses of the model, each with the receivers of its results. name: its name on local servers. until: when the
+    servers of a federation erase it; its name there follows from the job.
     """
 
     allow: Mapping[str, tuple[str, ...]]
@@ -336,14 +342,15 @@ class Keep:
             for receiver in receivers:
                 check_name("keep.allow", receiver)
         if (self.name is None) == (self.until is None):
-            raise SpecError("keep", self.name, "has a name (local servers) or a date of erasure (federation)")
+            raise SpecError("keep", self.name, "needs either a name (local servers) or a date of erasure (federation)")
         if self.until is not None:
             object.__setattr__(self, "until", in_utc("keep.until", self.until))
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A complete job. receivers: who gets which parts; without parts, only public facts. See the module docstring."""
+    """A complete job. receivers: parts by receiver; without parts, a receiver gets public facts only. See the module
+    docstring."""
 
     data: Data
     analysis: Analysis
@@ -363,7 +370,11 @@ class JobSpec:
                     known = ", ".join(self.analysis.PARTS)
                     raise SpecError(f"receivers.{receiver}", part, f"is not a part of the result; choose from {known}")
         if not self.receivers and self.keep is None:
-            raise SpecError("receivers", {}, "nobody would have the result: name a receiver or keep the model")
+            raise SpecError(
+                "receivers",
+                {},
+                "must name a receiver, unless the servers keep the model: otherwise the result would be lost",
+            )
         self.analysis.check(self)
 
 

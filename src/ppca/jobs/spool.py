@@ -1,7 +1,8 @@
-"""Spools: what was uploaded for a job, so that a server's memory does not grow with the table.
+"""Spools: storage of uploaded rows, in memory or on disk, so that a server's memory does not grow with the table.
 
-Pieces stay in memory as long as all spools of this process together hold less than `MEMORY`; the others lie in files
-without a name, which end with the process. First summands of inputs are streams of a key: only the key is kept.
+Chunks stay in memory as long as all spools of this process together hold less than `MEMORY` bytes; the others are in
+unnamed files, which disappear with the process. The first summand of an input is the stream of a key: only the key is
+kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MEMORY = 3 << 28
 
 @dataclass
 class _Layer:
-    """One layer of a piece: the key of a stream, an array, or the place of one in the file."""
+    """One layer of a chunk: the key of a stream, an array, or the position of an array in the file."""
 
     key: bytes | None = None
     array: Words | None = None
@@ -41,23 +42,25 @@ class _Piece:
 
 
 class Spool:
-    """Rows of words in layers (the two splits of shares), appended piece by piece and read back in ascending order."""
+    """Rows of 64-bit words in layers (the two splits of shares), appended in chunks and read back in ascending
+    order."""
 
     in_memory: ClassVar[int] = 0
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.rows = 0
-        self._pieces: list[_Piece] = []
+        self._chunks: list[_Piece] = []
         self._file: IO[bytes] | None = None
         self._streams: dict[int, tuple[bytes, Words]] = {}
 
     def append(self, rows: int, layers: Sequence[tuple[bool, Any]]) -> None:
-        """A piece: each layer is (True, key of its stream) or (False, buffer of rows * width words), kept without a copy."""
-        if self._pieces and len(self._pieces[0].layers) != len(layers):
-            raise ValueError(f"a piece of {len(layers)} layers does not go into this table")
+        """Append a chunk. Each layer is (True, key of its stream) or (False, buffer of rows * width words), kept
+        without a copy."""
+        if self._chunks and len(self._chunks[0].layers) != len(layers):
+            raise ValueError(f"a chunk of {len(layers)} layers does not go into this table")
         stored = [_Layer(key=bytes(content)) if is_key else self._stored(rows, content) for is_key, content in layers]
-        self._pieces.append(_Piece(self.rows, self.rows + rows, stored))
+        self._chunks.append(_Piece(self.rows, self.rows + rows, stored))
         self.rows += rows
 
     def _stored(self, rows: int, content: Any) -> _Layer:
@@ -74,30 +77,30 @@ class Spool:
         return _Layer(place=place)
 
     def take(self, index: NDArray[np.integer[Any]] | slice, out: Words | None = None) -> Words:
-        """The rows at ascending positions, shape (layers, rows, width), in `out` if it is given."""
+        """Return the rows at ascending positions, with shape (layers, rows, width); in `out` if given."""
         at = np.arange(*index.indices(self.rows)) if isinstance(index, slice) else index
         if len(at) and (at[0] < 0 or at[-1] >= self.rows or np.any(at[1:] < at[:-1])):
             raise ValueError("rows of a spool are read at ascending positions inside it")
         if out is None:
-            layers = len(self._pieces[0].layers) if self._pieces else 0
+            layers = len(self._chunks[0].layers) if self._chunks else 0
             out = np.empty((layers, len(at), self.width), np.uint64)
-        ends = np.searchsorted(at, [piece.stop for piece in self._pieces])
+        ends = np.searchsorted(at, [chunk.stop for chunk in self._chunks])
         begin = 0
-        for piece, end in zip(self._pieces, ends, strict=True):
+        for chunk, end in zip(self._chunks, ends, strict=True):
             if end > begin:
-                local = at[begin:end] - piece.start
+                local = at[begin:end] - chunk.start
                 first, last = int(local[0]), int(local[-1])
                 for number, part in enumerate(out):
-                    rows = self._read(piece, number, first, last + 1)
+                    rows = self._read(chunk, number, first, last + 1)
                     part[begin:end] = rows if len(rows) == len(local) else rows[local - first]
                 begin = end
         return out
 
-    def _read(self, piece: _Piece, number: int, first: int, stop: int) -> Words:
-        """Rows [first, stop) of one layer of a piece."""
-        layer = piece.layers[number]
+    def _read(self, chunk: _Piece, number: int, first: int, stop: int) -> Words:
+        """Return rows [first, stop) of one layer of a chunk."""
+        layer = chunk.layers[number]
         if layer.key is not None:
-            return self._stream(number, layer.key, piece.stop - piece.start)[first:stop]
+            return self._stream(number, layer.key, chunk.stop - chunk.start)[first:stop]
         if layer.array is not None:
             return layer.array[first:stop]
         assert self._file is not None
@@ -105,7 +108,8 @@ class Spool:
         return np.frombuffer(self._file.read((stop - first) * self.width * 8), np.uint64).reshape(-1, self.width)
 
     def _stream(self, number: int, key: bytes, rows: int) -> Words:
-        """The stream of a piece. The last one of every layer is at hand, as pieces are read one after the other, bit by bit."""
+        """Return the stream of a chunk. The last one of every layer is cached, because chunks are read sequentially in
+        parts."""
         known, array = self._streams.get(number, (b"", np.empty((0, self.width), np.uint64)))
         if known != key:
             array = array if len(array) == rows else np.empty((rows, self.width), np.uint64)
@@ -113,10 +117,10 @@ class Spool:
         return array
 
     def close(self) -> None:
-        """Gives memory and file back."""
-        layers = [layer for piece in self._pieces for layer in piece.layers]
+        """Free memory and file."""
+        layers = [layer for chunk in self._chunks for layer in chunk.layers]
         Spool.in_memory -= sum(layer.array.nbytes for layer in layers if layer.array is not None)
-        self._pieces, self._streams, self.rows = [], {}, 0
+        self._chunks, self._streams, self.rows = [], {}, 0
         if self._file is not None:
             self._file.close()
             self._file = None

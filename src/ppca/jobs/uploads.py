@@ -1,10 +1,10 @@
-"""What owners upload for a job and what becomes of it: rows as shares, tags, the rows that all owners have.
+"""Uploads of owners for a job: rows as shares, tags of ids, and the rows that all owners have.
 
-upload    rows of one owner, as shares, appended to its part of the table, with their tags (psi)
-forget    drops a table: at the end of a job, or when it will not be finished
+upload    append rows of one owner, as shares, to its part of the table, with their tags (psi)
+forget    drop a table: at the end of a job, or if the job is abandoned
 
-A program that works on a table begins with `align`: which rows all owners have, from their tags (or: all rows, when owners
-agreed on the order).
+A program that uses a table begins with `align`, which finds the rows that all owners have: from their tags, or all rows
+if owners agreed on the order.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .spec import Data
 from .spool import Spool
 
 MATCH, ORDER = "match", "order"
-"""Causes of refusals to which an interface adds hints: too few common ids; other ids or another order of aligned rows."""
+"""Causes of refusals to which interfaces add hints: too few common ids; different ids or order of aligned rows."""
 
 
 class Uploads:
-    """One job's table on this server: the owners' rows, their tags, and the rows they have in common."""
+    """The table of one job on this server: the owners' rows, their tags, and the rows that all have in common."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
@@ -43,7 +43,7 @@ class Uploads:
         return found
 
     def append(
-        self, owner: int, piece: InputPacket, tags: NDArray[np.uint64] | None, seat: int, order: str | None = None
+        self, owner: int, piece: InputPacket, tags: NDArray[np.uint64] | None, server: int, order: str | None = None
     ) -> int:
         """Add rows of an owner, as its packet for this server, and their tags; return how many rows it has now.
 
@@ -51,7 +51,7 @@ class Uploads:
         """
         rows, width = piece.shape
         spool = self.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
-        spool.append(rows, summands(piece, *divmod(seat, 2)))
+        spool.append(rows, summands(piece, *divmod(server, 2)))
         if tags is not None:
             self.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
         if order is not None:
@@ -59,13 +59,14 @@ class Uploads:
         return spool.rows
 
     def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
-        """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
+        """Yield the common rows with all owners' columns, in `count` chunks of nearly equal length, shape (2, rows,
+        words)."""
         width = sum(spool.width for spool in self.rows.values())
         there = (
             self.common[0] if self.common is not None else range(min((s.rows for s in self.rows.values()), default=0))
         )
         if not 0 < rows <= len(there):
-            raise Refusal(f"the job speaks of {rows} rows, the owners have {len(there)} in common")
+            raise Refusal(f"the job states {rows} rows, the owners have {len(there)} in common")
         for start, stop in pairwise(rows * k // count for k in range(count + 1)):
             joint, column = np.empty((2, stop - start, width), np.uint64), 0
             for owner, spool in sorted(self.rows.items()):
@@ -88,20 +89,21 @@ async def upload(
     tags: NDArray[np.uint64] | None = None,
     order: str | None = None,
 ) -> int:
-    """Appends rows to the table of an owner; returns how many it has. The tags are pseudonyms, seen by all servers."""
+    """Append rows to the table of an owner; return its number of rows. All servers see the tags, which are
+    pseudonyms."""
     return Uploads.of(party, table).append(owner, piece, tags, party.seat, order)
 
 
 def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[str, Any]:
-    """Fixes the common rows: their number, which is public, and with psi their tags; or why the job cannot go on.
+    """Determine the common rows. Return their public number and, with psi, their tags; or why the job cannot continue.
 
     turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows.
 
-    Tags are for the receiver: an owner, and nobody else, knows from them whose rows they are. Programs return a refusal as
-    their answer, not as an error: the servers stay up, and keep what they keep for others.
+    Tags are for the receiver: only an owner can link them to its ids. Programs return a refusal as their answer, not as
+    an error, so that the servers continue and keep other records.
     """
     if data.align is None:
-        raise Refusal(f"a job of the form {data.form!r} joins no columns")
+        raise Refusal(f"a job of the form {data.form!r} does not join columns")
     uploads = Uploads.of(party, table)
     spools = [spool for _, spool in sorted(uploads.rows.items())]
     counts = [spool.width // 2 if turned else spool.rows for spool in spools]
@@ -129,35 +131,37 @@ def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[st
 
 
 def tables_of(data: Data) -> list[str]:
-    """Return what refusals call each table: its owner, or the number of the table of an owner that has several."""
+    """Return the name of each table in refusals: its owner, with the number of the table if an owner has several."""
     if data.tables is None:
         return list(data.owners)
     return [f"table {number} of {data.owners[0]}" for number in range(1, len(data.tables) + 1)]
 
 
 def _other_order(orders: dict[int, str], counts: list[int], every: list[str]) -> str | None:
-    """Why tables are not aligned, from their numbers of rows and the keyed digests of their ids. every: names of the tables."""
+    """Return why tables are not aligned, or None, from numbers of rows and keyed digests of ids. every: names of the
+    tables."""
     count = len(counts)
     if len(set(counts)) > 1:
         listed = ", ".join(f"{name}: {rows:,}" for name, rows in zip(every, counts, strict=False))
         return f"aligned tables must have the same rows, but their numbers differ ({listed}); join by id with 'psi'"
     if orders and len(orders) < count:
         return (
-            f"{', '.join(every[number] for number in range(count) if number not in orders)} sent rows without ids, the other "
-            "owners sent ids. Their order cannot be compared. Nothing was computed. Contribute with the column of ids (--id) at "
-            "all owners, or at none."
+            f"{', '.join(every[number] for number in range(count) if number not in orders)} sent rows without ids, "
+            "the other owners sent ids. Their order cannot be compared. Nothing was computed. Contribute with the "
+            "column of ids (--id) at all owners, or at none."
         )
     if len(set(orders.values())) < 2:
         return None
     names = [every[number] for number in sorted(orders)]
     return (
-        f"{', '.join(names)} say that their rows are aligned, but list different ids or another order. Nothing was computed. "
-        "Bring the tables into the same order, or propose the job with alignment psi, which joins rows by id."
+        f"{', '.join(names)} declared their rows aligned, but have different ids or another order. Nothing was "
+        "computed. Bring the tables into the same order, or propose the job with alignment psi, which joins rows by "
+        "id."
     )
 
 
 class _Tags(Sequence[Any]):
-    """The owners' tags, read when they are asked for."""
+    """The owners' tags, read on demand."""
 
     def __init__(self, spools: list[Spool]) -> None:
         self._spools = spools
@@ -170,7 +174,7 @@ class _Tags(Sequence[Any]):
 
 
 async def forget(party: Party, *, table: str) -> None:
-    """Drops the table of a job."""
+    """Drop the table of a job."""
     uploads = party.tables.pop(table, None)
     if uploads is not None:
         uploads.close()

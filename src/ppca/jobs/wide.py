@@ -1,4 +1,5 @@
-"""The analysis of a table with more columns than rows: row products are decomposed, and components made of their eigenvectors."""
+"""Analysis of a table with more columns than rows: decompose the Gram matrix X X', then compute components from its
+eigenvectors."""
 
 from __future__ import annotations
 
@@ -22,31 +23,32 @@ from .spool import Spool
 from .uploads import Uploads
 
 STANDARD_ERROR = 2.0**-27
-"""n times this bounds |E|_2 / |X|_2 for standardised X of n rows: entries err by 5 * 2^-30 at most, and |X|_2 >= sqrt(d / n)."""
+"""Bound of |E|_2 / |X|_2 per row for standardised X of n rows: entries of E are at most 5 * 2^-30, |X|_2 >= sqrt(d /
+n)."""
 
 SCALED_AT_ONCE = 4
-"""Entries are standardised in pieces so many times smaller: several copies of a piece are in memory then."""
+"""Factor by which chunks are smaller while entries are standardised, because several copies are in memory then."""
 
 Words = NDArray[np.uint64]
 
 
 def too_tall(rows: int, width: int) -> str | None:
-    """Why a table of this shape is not analysed so. rows: those of zeros included."""
+    """Return why a table of this shape cannot be analysed as a wide table, or None. rows: including rows of zeros."""
     if rows < width:
         return None
     return (
-        f"there are not fewer rows than the {width:,} columns (rows of zeros count, where owners add some): "
-        "analyse the covariance, with a job that is not for more columns than rows"
+        f"the table is not wide: it has at least as many rows as its {width:,} columns (including rows of zeros that "
+        "owners add). Submit a job of the form rows or columns, which analyses the covariance"
     )
 
 
 def too_large(rows: int, width: int) -> str | None:
-    """Why a table of this shape is not worked on."""
+    """Return why a table of this shape is too large, or None."""
     if rows * width <= MAX_TABLE_ENTRIES:
         return None
     return (
-        f"{rows:,} rows of {width:,} columns are more than {MAX_TABLE_ENTRIES:,} numbers, the most of a table with more columns "
-        "than rows; leave columns out, for instance those that vary least"
+        f"{rows:,} rows of {width:,} columns are more than {MAX_TABLE_ENTRIES:,} numbers, the maximum of a table "
+        "with more columns than rows. Omit columns, for instance those that vary least"
     )
 
 
@@ -60,10 +62,11 @@ async def analyse_wide(
     job: JobSpec,
     summed: bool = True,
 ) -> dict[str, Any]:
-    """From the products of rows (`joint.triangle`, 90 fractional bits) and the table they are of to the result.
+    """Compute the result from the Gram matrix (`joint.triangle`, 90 fractional bits) and the table of which it is.
 
-    shift: units of the table's rows, or columns, below those of the products, as exponents of two; one for all, or one for each.
-    inverse_deviation: by what columns were multiplied, if they are standardised; see `Normalised`.
+    shift: units of the table's rows, or columns, below those of the products, as exponents of two; one for all, or one
+    for each.
+    inverse_deviation: the factors of columns, if they are standardised; see `Normalised`.
     summed: whether eigenvalues of the products are those of sums over rows, not of means.
     """
     with party.stage("covariance"):
@@ -111,9 +114,10 @@ async def analyse_standardised(
     inverse_deviation: tuple[SecretArray, SecretArray],
     job: JobSpec,
 ) -> dict[str, Any]:
-    """The same for uploads whose entries are divided by joint deviations on shares first, a piece at a time, and then let go.
+    """Do the same for uploads whose entries are first divided by joint deviations on shares, in chunks, and then freed.
 
-    pieces: of the uploads. standardised: the entries of these columns, of all `rows`. joint_of: of the products of rows.
+    pieces: yields chunks of columns of the uploads. standardised: divides the entries of columns. joint_of: makes the
+    `JointCovariance` from the Gram matrix.
     """
     width = len(inverse_deviation[0])
     spool = Spool(2 * rows)
@@ -136,7 +140,7 @@ async def analyse_standardised(
 
 
 def _pieces_in(spool: Spool, rows: int) -> Callable[[], Iterator[Words]]:
-    """A spool of columns of so many rows, as a `WideTable` reads it."""
+    """Return a function that reads a spool of columns with this number of rows, for `WideTable`."""
 
     def pieces() -> Iterator[Words]:
         step = columns_of_piece(rows)

@@ -1,4 +1,4 @@
-"""The program for owners of columns who have fewer rows than columns: their products of rows add up, then the same analysis."""
+"""Program for column owners with more columns than rows: the owners' Gram matrices add up, then the wide analysis."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Words = NDArray[np.uint64]
 
 
 async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Joint PCA of the rows that all owners have.
+    """Fit a joint PCA to the rows that all owners have.
 
-    Inputs, of one owner after the other: exponents, mantissas and their upper halves of what it subtracted from its columns; the
-    exponent of its unit.
-    If owners multiply (`Data.owners_multiply`), each has centred its columns over the common rows and sends the products of its
-    rows too; if columns are standardised, instead of its unit the exponents of their deviations, and 2^exponent / deviation.
-    Otherwise servers centre and standardise; if they standardise columns, every column comes in a unit of its own.
+    Inputs, owner by owner: exponents, mantissas and upper halves of the mantissas of the numbers that it subtracted
+    from its columns; the exponent of its unit. If `Data.owners_multiply`, each owner has centred its columns over the
+    common rows and also sends its Gram matrix. If columns are standardised, it sends instead of its unit the exponents
+    of their deviations, and 2^exponent / deviation. Otherwise the servers centre and standardise; if they standardise,
+    every column has its own unit.
     """
     spec = job_of(job)
     data, owners = spec.data, spec.data.checked_owners
@@ -68,7 +68,7 @@ async def _check(
     standardize: bool,
     owners: Sequence[str],
 ) -> None:
-    """Refuses owners whose numbers are out of range."""
+    """Refuse owners whose numbers are out of range."""
     mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::4]) for k in range(4))
     ranges, table = Ranges(len(widths)), _owners(widths)
     ranges.numbers(mean_exponent, mantissa, upper, table)
@@ -89,7 +89,7 @@ async def _known(
     widths: list[int],
     job: JobSpec,
 ) -> dict[str, Any]:
-    """Owners have done everything to their columns and multiplied their rows."""
+    """Fit from columns that owners have centred and scaled, and from the Gram matrices that they sent."""
     parts, width = 6 if job.data.standardize else 5, sum(widths)
     mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::parts]) for k in range(4))
     products = stack(inputs[4::parts])
@@ -111,7 +111,8 @@ async def _known(
 async def _in_one_unit(
     products: SecretArray, exponent: SecretArray, widths: list[int]
 ) -> tuple[SecretArray, SecretArray, SecretArray]:
-    """The sum of owners' products in the largest of their units, how far those of all columns are below it, and its exponent."""
+    """Return the sum of the Gram matrices in the largest unit, by how many bits each column's unit is smaller, and its
+    exponent."""
     common = await maximum(exponent)
     below = (common - exponent).retype(EXPONENT)
     packed = await gram_matrix.sum_in_one_unit(products, below * 2)
@@ -119,7 +120,7 @@ async def _in_one_unit(
 
 
 def _owners(widths: list[int]) -> NDArray[np.intp]:
-    """Whose every column is."""
+    """Return the number of the owner of every column."""
     return np.repeat(np.arange(len(widths)), widths)
 
 
@@ -131,7 +132,7 @@ async def _matched(
     widths: list[int],
     job: JobSpec,
 ) -> dict[str, Any]:
-    """Columns are centred over the common rows, and standardised, on shares."""
+    """Fit from columns that the servers centre over the common rows, and standardise, on shares."""
     width = sum(widths)
     *offsets, exponent = (concatenate(inputs[k::4]) for k in range(4))
     raw = WideTable(party, pieces_of(uploads, rows), rows, width)
@@ -167,7 +168,7 @@ async def _matched(
 
 
 async def _mean(sums: SecretArray, rows: int) -> SecretArray:
-    """Means of columns from their sums, 48 fractional bits: one round."""
+    """Return means of columns from their sums, with 48 fractional bits, in one round."""
     wide = (sums * round(2**60 / rows)).retype(RingType(128, ENTRY_FRAC + 60, 2))
     mean: SecretArray = await wide.truncate(60)
     return mean
@@ -176,9 +177,10 @@ async def _mean(sums: SecretArray, rows: int) -> SecretArray:
 def pieces_of(
     uploads: Uploads, rows: int, mean: Words | None = None, only: int | None = None, at_once: int = 1
 ) -> Callable[[], Iterator[Words]]:
-    """All owners' columns (or those of one), the first owner's first, as a `WideTable` reads them: common rows, less the mean.
+    """Return a function that reads the common rows minus the mean, in chunks of columns, for `WideTable`; of one owner
+    if `only`.
 
-    at_once: how many times smaller pieces are.
+    at_once: factor by which chunks are smaller.
     """
 
     def pieces() -> Iterator[Words]:

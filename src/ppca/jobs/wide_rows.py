@@ -1,4 +1,5 @@
-"""The program for owners of rows who together have fewer rows than columns: shared rows, their products, the same analysis."""
+"""Program for row owners with more columns than joint rows: the Gram matrix of the shared rows, then the wide
+analysis."""
 
 from __future__ import annotations
 
@@ -33,15 +34,16 @@ from .uploads import Uploads, forget
 from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
 
 ROUNDED_SQUARES = 1 << (2 * ENTRY_FRAC - 20)
-"""Sums of squares of an unmodified client's entries differ by at most 2^-20 from the square of the root it sends."""
+"""Tolerance of sums of squares: for an unmodified client they differ by at most 2^-20 from the square of the root it
+sends."""
 
 Words = NDArray[np.uint64]
 
 
 async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Joint PCA of uploaded rows: columns one below the other, so many rows in each as the owner has, and rows of zeros.
+    """Fit a joint PCA to uploaded rows. Each owner sends its columns one below the other, including its rows of zeros.
 
-    Inputs, of one owner after the other: the parts of `WideOwnerMoments`.
+    Inputs, owner by owner: the fields of `WideOwnerMoments`.
     """
     spec = job_of(job)
     data, components = spec.data, parameters_of(spec).components
@@ -63,7 +65,7 @@ async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any
     if refused := too_tall(sum(lengths), width) or too_large(len(owner), width):
         raise Refusal(refused)
     if isinstance(components, int) and components > len(owner):
-        raise Refusal(f"{components} components of fewer rows; choose at most as many as there are rows")
+        raise Refusal(f"{components} components need at least as many rows; choose at most as many as there are rows")
     if data.check_inputs:
         with party.stage("input checks"):
             await _check(party, sums, uploads, lengths, data.owners)
@@ -83,15 +85,15 @@ async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any
 async def _check(
     party: Party, sums: WideOwnerMoments, uploads: Uploads, lengths: list[int], owners: Sequence[str]
 ) -> None:
-    """Refuses owners whose numbers are out of range."""
+    """Refuse owners whose numbers are out of range."""
     m, width = sums.mantissa.shape
     ranges = Ranges(m)
     await count_and_root(ranges, sums.count, sums.root)
     ranges.numbers(sums.mean_exponent, sums.mantissa, sums.upper)
     ranges.exponents(sums.exponent)
     squares = await _squares(party, uploads, lengths, sums.square_root is None)
-    # The largest entry of an owner (of a column, if columns are standardised) is at least half its unit. An owner cannot choose
-    # the unit in which the rows of others are cut off with rows that are small or zero.
+    # The largest entry of an owner (of a column, if columns are standardised) is at least half its unit. An owner
+    # cannot choose the unit in which the rows of others are cut off with rows that are small or zero.
     ranges.at_least(squares, 1 << (2 * ENTRY_FRAC - 2), sums.exponent)
     if sums.square_root is not None:
         ranges.between(sums.square_root, 0, (math.isqrt(max(lengths)) + 1) << ROOT_FRAC)
@@ -107,7 +109,8 @@ async def _check(
 
 
 async def _squares(party: Party, uploads: Uploads, lengths: list[int], joined: bool) -> SecretArray:
-    """Sums of squares of every owner's entries, of each column (m, d) or of all together (m), 96 fractional bits: one round."""
+    """Return sums of squares of each owner's entries, per column (m, d) or in total (m), with 96 fractional bits, in
+    one round."""
     starts, parts = np.cumsum([0, *lengths]), []
     for piece in _pieces(uploads, sum(lengths), None)():
         product = ring.mul(np.ascontiguousarray(piece[0]), np.ascontiguousarray(piece[1]))
@@ -130,7 +133,7 @@ async def _raw(
     owner: NDArray[np.intp],
     job: JobSpec,
 ) -> dict[str, Any]:
-    """Rows stay in their owners' units: products of rows are brought to one."""
+    """Fit without standardisation: rows stay in their owners' units and the Gram matrix is converted to one unit."""
     scales, n = entered.scales, len(owner)
     common = scales.exponent[:1]
     shift = wide_scales.row_shifts(sums.exponent, common, entered.between is not None)
@@ -154,7 +157,8 @@ async def _standardised(
     owner: NDArray[np.intp],
     job: JobSpec,
 ) -> dict[str, Any]:
-    """Every entry is divided by the joint deviation first, a piece at a time; columns then have norm 1."""
+    """Fit with standardisation: entries are first divided by the joint deviation, in chunks; columns then have norm
+    1."""
     with party.stage("covariance"):
         standard = await wide_scales.standardisation(sums, entered)
     between = standard.between
@@ -176,7 +180,7 @@ async def _standardised(
 
 
 def _pieces(uploads: Uploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:
-    """All columns of all owners' rows side by side, and of the last rows, in pieces as for a table of so many rows."""
+    """Return a function that reads all owners' rows, then the rows `last`, in chunks of columns, for `WideTable`."""
     width = min(spool.rows for spool in uploads.rows.values())
     count = -(-width // columns_of_piece(rows))
 

@@ -14,7 +14,7 @@ from ..federation.approval_text import in_words, nature_in_words
 from ..federation.earlier_jobs import together
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
-from ..federation.membership import SEATS, Membership
+from ..federation.membership import SERVERS, Membership
 from ..federation.objects import Header, Object, sha256
 from ..federation.proposal import ProposedJob
 from ..federation.sealing import seal
@@ -24,7 +24,7 @@ from .connections import ServerConnections
 from .local_state import MemberState, default_folder
 
 T = TypeVar("T")
-MOST_UNKNOWN = 20
+MAX_UNKNOWN = 20
 """Ids on the lists of servers that may stand for no job before the rest of a list is not looked at."""
 
 Told = Callable[[str, float | None], None]
@@ -37,7 +37,7 @@ class MemberClient:
         membership.check_identity(identity)
         self.membership = membership
         self.identity = identity
-        self.seats = ServerConnections(membership, identity)
+        self.servers = ServerConnections(membership, identity)
         self.state = MemberState(state or default_folder(membership.name, identity.name))
         self.state.revisions.take(membership)
 
@@ -50,7 +50,7 @@ class MemberClient:
         return self.identity.name
 
     def close(self) -> None:
-        self.seats.close()
+        self.servers.close()
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
@@ -83,20 +83,20 @@ class MemberClient:
         Ids that stand for no job are left out. After several of them the rest of the list is, too.
         """
         unknown = 0
-        for told in filter(wanted, self.seats.jobs()):
+        for told in filter(wanted, self.servers.jobs()):
             try:
                 yield self.description(told["id"]), told
             except NotReached:
                 raise
             except FederationError:
                 unknown += 1
-                if unknown == MOST_UNKNOWN:
+                if unknown == MAX_UNKNOWN:
                     return
 
     def description(self, job: str) -> ProposedJob:
         """A job's file, as its submitter signed it."""
-        headers = [h for h in self.seats.headers(job) if h.kind == "job"] if is_digest(job) else []
-        files = (self.seats.get(header).payload for header in headers)
+        headers = [h for h in self.servers.headers(job) if h.kind == "job"] if is_digest(job) else []
+        files = (self.servers.get(header).payload for header in headers)
         found = next((data for data in files if sha256(data) == job), None)
         if found is None:
             raise FederationError(f"job {job[:12]} is not known to the servers")
@@ -109,7 +109,7 @@ class MemberClient:
         """
         for header in headers:
             with suppress(NotReached, ObjectRefused):
-                return self._present(header) if present else self.seats.get(header)
+                return self._present(header) if present else self.servers.get(header)
         return None
 
     def audits(self, job: ProposedJob, headers: Iterable[Header], attempt: int) -> dict[str, dict[str, Any]]:
@@ -124,11 +124,11 @@ class MemberClient:
         return found
 
     def objects(self, job: ProposedJob) -> Objects:
-        return Objects(self.seats.headers(job.id))
+        return Objects(self.servers.headers(job.id))
 
     def job_state(self, job: ProposedJob, headers: list[Header] | None = None) -> JobState:
         """Where a job stands, computed here from its objects."""
-        found = self.seats.headers(job.id) if headers is None else headers
+        found = self.servers.headers(job.id) if headers is None else headers
         return job_state_of(job.proposal, found, self.membership, datetime.now(UTC))
 
     def _make(self, kind: str, job: str, payload: bytes = b"", **about: Any) -> Object:
@@ -142,16 +142,16 @@ class MemberClient:
             raise FederationError(
                 f"{job.name!r} is for another revision of the federation; make it again with ppca job new."
             )
-        self.seats.put_everywhere(self._make("job", job.id, job.data))
+        self.servers.put_everywhere(self._make("job", job.id, job.data))
         if self.name in job.spec.receivers:
             self._offer(job)
 
     def _offer(self, job: ProposedJob) -> None:
-        if self.objects(job).offer(self.name, of_seat=False) is not None:
+        if self.objects(job).offer(self.name, of_server=False) is not None:
             return
         try:
             public = self.state.make_key(job.id).public
-            self.seats.put_everywhere(self._make("offer", job.id, public, receiver=self.name))
+            self.servers.put_everywhere(self._make("offer", job.id, public, receiver=self.name))
         except ObjectRefused:
             if not self.job_state(job).over:  # servers may have refused the job by now, which `status` tells
                 raise
@@ -172,7 +172,7 @@ class MemberClient:
         if self.name in job.proposal.approvers:
             self.state.approved(job)  # first: later jobs are compared with it even if this command is interrupted
             if headers.by("approval", self.name) is None:
-                self.seats.put_everywhere(self._make("approval", job.id))
+                self.servers.put_everywhere(self._make("approval", job.id))
         if self.name in job.spec.receivers or (job.spec.data.by_columns and self.name in job.proposal.owners):
             self._offer(job)
 
@@ -188,34 +188,34 @@ class MemberClient:
             )
 
     def refuse(self, job: ProposedJob, why: str) -> None:
-        self.seats.put_everywhere(self._make("refusal", job.id, why=why))
+        self.servers.put_everywhere(self._make("refusal", job.id, why=why))
 
     def cancel(self, job: ProposedJob) -> None:
-        self.seats.put_everywhere(self._make("cancel", job.id))
+        self.servers.put_everywhere(self._make("cancel", job.id))
 
     def resume(self, job: ProposedJob) -> None:
         """Let the servers attempt a job again that is held. For operators."""
-        if self.membership.seat_of(self.name) is None:
+        if self.membership.server_of(self.name) is None:
             raise FederationError(
                 f"{self.name} is not an operator in {self.membership.name}; only operators resume a job."
             )
         job_state = self.job_state(job)
         if job_state.stage != HELD:
             raise FederationError(f"{job.name!r} is {job_state.stage}, not held: there is nothing to resume.")
-        self.seats.put_everywhere(self._make("resume", job.id, attempt=job_state.attempt))
+        self.servers.put_everywhere(self._make("resume", job.id, attempt=job_state.attempt))
 
     # -- contributing ------------------------------------------------------------------------------------------------
 
-    def seat_keys(self, job: ProposedJob) -> list[bytes]:
+    def server_keys(self, job: ProposedJob) -> list[bytes]:
         """The keys that the four servers offer for this job."""
         objects = self.objects(job)
         keys = []
-        for seat in SEATS:
-            header = objects.offer(self.membership.operators[seat], of_seat=True)
+        for server in SERVERS:
+            header = objects.offer(self.membership.operators[server], of_server=True)
             if header is None:
                 why = self.job_state(job).why or "it has not answered yet"
                 raise FederationError(
-                    f"server {seat} ({self.membership.operators[seat]}) offers no key for {job.name!r}: {why}."
+                    f"server {server} ({self.membership.operators[server]}) offers no key for {job.name!r}: {why}."
                 )
             keys.append(self._present(header).payload)
         return keys
@@ -242,7 +242,7 @@ class MemberClient:
             and signed.is_signed_by(self.membership.signers)
             and not self.state.outbox(job.id).complete
         ):
-            self.seats.put_everywhere(signed)
+            self.servers.put_everywhere(signed)
             raise FederationError(
                 f"{self.name} has contributed to {job.name!r} already. The servers that were reached did not list the "
                 "contribution, and have it again now."
@@ -268,13 +268,13 @@ class MemberClient:
 
     def _present(self, header: Header) -> Object:
         """An object that its author has signed with its present key: what keys are offered or sent with."""
-        item = self.seats.get(header)
+        item = self.servers.get(header)
         item.check_author(self.membership.present)
         return item
 
     def _group_for(self, job: ProposedJob, owner: str) -> Object | None:
         """What the first owner, and nobody else, has sealed for another one."""
-        found = (h for h in self.seats.headers(job.id) if (h.kind, h.author) == ("group", job.proposal.owners[0]))
+        found = (h for h in self.servers.headers(job.id) if (h.kind, h.author) == ("group", job.proposal.owners[0]))
         return self.first((h for h in found if h.about.get("to") == owner), present=True)
 
     def _make_group_key(self, job: ProposedJob, patience: float, told: Told | None) -> bytes:
@@ -288,7 +288,7 @@ class MemberClient:
         group = stored.read_bytes()
         for other in job.proposal.owners[1:]:
             header = self._await(
-                lambda other=other: self.objects(job).offer(other, of_seat=False),  # type: ignore[misc]
+                lambda other=other: self.objects(job).offer(other, of_server=False),  # type: ignore[misc]
                 patience,
                 f"{other} to approve: the key that ids are joined by is sealed to its offer",
                 told,
@@ -296,7 +296,7 @@ class MemberClient:
             public = self._present(header).payload
             if self._group_for(job, other) is None:
                 sealed = seal(group, public, **_group_info(job, other))
-                self.seats.put_everywhere(self._make("group", job.id, sealed, to=other))
+                self.servers.put_everywhere(self._make("group", job.id, sealed, to=other))
         return group
 
     def _await(self, look: Callable[[], T | None], patience: float, what: str, told: Told | None) -> T:
@@ -321,10 +321,10 @@ class MemberClient:
         total, done = outbox.bytes(), 0
         for item in outbox.items():
             if item.header.kind == "envelope":
-                self.seats.put(item, item.header.about["to"])
+                self.servers.put(item, item.header.about["to"])
             else:
                 self.state.contributed(job.id, item)
-                self.seats.put_everywhere(item)
+                self.servers.put_everywhere(item)
             done += len(item.data)
             if told is not None:
                 told("upload", min(1.0, done / total))
@@ -360,7 +360,7 @@ class MemberClient:
             time.sleep(0.3)
 
     def _progress(self, job: ProposedJob) -> dict[str, Any] | None:
-        for each in self.seats.jobs():
+        for each in self.servers.jobs():
             if each.get("id") == job.id:
                 return each.get("progress")
         return None

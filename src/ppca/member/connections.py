@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
-from ..federation.membership import SEATS, Membership, address
-from ..federation.objects import DECIDING, FIELDS, MOST_BYTES, Header, Object, sha256
+from ..federation.membership import SERVERS, Membership, address
+from ..federation.objects import DECIDING, FIELDS, MAX_BYTES, Header, Object, sha256
 from ..federation.proposal import ProposedJob
 from ..federation.text import plain
 from ..jobs.checks import is_digest
@@ -34,7 +34,7 @@ AGAIN = 30.0
 
 RENEWAL = timedelta(hours=1)
 TRIES = 3
-MOST_ANSWER = 64 << 20
+MAX_ANSWER = 64 << 20
 REQUEST_SECONDS = 600.0
 """Seconds until a request and its answer are complete, however often the server sends a byte."""
 
@@ -55,21 +55,21 @@ class ServerClient:
     """One server: one connection, made when it is needed and again when it is lost."""
 
     def __init__(self, membership: Membership, number: int, tls: Callable[[], PinnedTls]) -> None:
-        self._seat = membership.seats[number]
+        self._server = membership.servers[number]
         self._tls = tls
         self._connection: http.client.HTTPSConnection | None = None
 
     @property
     def number(self) -> int:
-        return self._seat.number
+        return self._server.number
 
     @property
     def name(self) -> str:
-        return f"server {self._seat.number} ({self._seat.member}, {self._seat.api})"
+        return f"server {self._server.number} ({self._server.member}, {self._server.api})"
 
     def _connected(self) -> http.client.HTTPSConnection:
         if self._connection is None:
-            host, port = address(self._seat.api)
+            host, port = address(self._server.api)
             tls = self._tls()
             context = tls.context(dialing=True)
             connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=context)
@@ -77,7 +77,7 @@ class ServerClient:
             try:
                 sock: Any = connection.sock
                 found = tls.member_of(sock.getpeercert() or {})
-                if found != self._seat.member:
+                if found != self._server.member:
                     raise CertificateError(f"{self.name}: there is {found} in its place; check the addresses")
                 sock.settimeout(ANSWER_SECONDS)
             except BaseException:
@@ -98,10 +98,10 @@ class ServerClient:
                 with cut_after(connection.sock, seconds):
                     connection.request(method, path, body, {"Content-Type": "application/octet-stream"} if body else {})
                     response = connection.getresponse()
-                    data = response.read(MOST_ANSWER + 1)
-                if len(data) > MOST_ANSWER:
+                    data = response.read(MAX_ANSWER + 1)
+                if len(data) > MAX_ANSWER:
                     self.close()
-                    raise NotReached(f"{self.name} answers with more than {MOST_ANSWER:,} bytes")
+                    raise NotReached(f"{self.name} answers with more than {MAX_ANSWER:,} bytes")
                 return response.status, data
             except (*LOST, CertificateError) as error:
                 self.close()
@@ -174,7 +174,7 @@ class ServerConnections:
         self.membership = membership
         self._identity = identity
         self._leaf = issue_leaf(identity.name, identity.key)
-        self.clients = {number: ServerClient(membership, number, self._tls) for number in SEATS}
+        self.clients = {number: ServerClient(membership, number, self._tls) for number in SERVERS}
         self._failed: dict[int, float] = {}
         self._shelves: dict[tuple[int, str], Shelf] = {}
 
@@ -187,18 +187,18 @@ class ServerConnections:
     def _order(self, first: int | None) -> list[int]:
         """ServerConnections in the order in which they are asked: those that failed lately come last."""
         now = time.monotonic()
-        order = sorted(SEATS, key=lambda seat: (now - self._failed.get(seat, -AGAIN) < AGAIN, seat))
-        return order if first is None else [first, *(seat for seat in order if seat != first)]
+        order = sorted(SERVERS, key=lambda server: (now - self._failed.get(server, -AGAIN) < AGAIN, server))
+        return order if first is None else [first, *(server for server in order if server != first)]
 
     def ask(self, what: Callable[[ServerClient], T], first: int | None = None) -> T:
         """The answer of the first server that is reached."""
         faults = []
         for _ in range(TRIES):
-            for seat in self._order(first):
+            for server in self._order(first):
                 try:
-                    return what(self.clients[seat])
+                    return what(self.clients[server])
                 except NotReached as error:
-                    self._failed[seat] = time.monotonic()
+                    self._failed[server] = time.monotonic()
                     faults.append(str(error))
             time.sleep(0.5)
         reasons = "; ".join(dict.fromkeys(faults))
@@ -229,14 +229,14 @@ class ServerConnections:
     def get(self, header: Header) -> Object:
         """The object of a header from any server that has it: signed by its author's pinned key, and what the header says."""
         digest = header.digest
-        for number in SEATS:
+        for number in SERVERS:
             shelf = self._shelves.get((number, header.job))
             if shelf is not None and digest in shelf.items and shelf.headers.get(digest) == header:
                 return shelf.items[digest]
 
         def load(client: ServerClient) -> Object:
             status, data = client.request("GET", f"/v1/objects/{digest}")
-            if status != 200 or len(data) > MOST_BYTES or sha256(data) != digest:
+            if status != 200 or len(data) > MAX_BYTES or sha256(data) != digest:
                 raise NotReached(f"{client.name} does not have object {digest[:12]}")
             return Object.parse(data)
 
@@ -309,23 +309,23 @@ class ServerConnections:
         found: list[T] = []
         faults: list[str] = []
         now = time.monotonic()
-        for seat in self._order(None):
-            if len(found) >= ENOUGH and now - self._failed.get(seat, -AGAIN) < AGAIN:
+        for server in self._order(None):
+            if len(found) >= ENOUGH and now - self._failed.get(server, -AGAIN) < AGAIN:
                 break
             try:
-                found.append(what(self.clients[seat]))
+                found.append(what(self.clients[server]))
             except NotReached as error:
-                self._failed[seat] = time.monotonic()
+                self._failed[server] = time.monotonic()
                 faults.append(str(error))
         if not found:
             raise NotReached(f"no server is reached: {'; '.join(faults)}. `ppca doctor` finds out more.")
         return found
 
-    def hello(self, seat: int) -> dict[str, Any]:
-        status, data = self.clients[seat].request("GET", "/v1/hello")
+    def hello(self, server: int) -> dict[str, Any]:
+        status, data = self.clients[server].request("GET", "/v1/hello")
         if status != 200:
-            raise NotReached(f"{self.clients[seat].name}: {_said(data)}")
-        found: dict[str, Any] = _decoded(data, dict, self.clients[seat])
+            raise NotReached(f"{self.clients[server].name}: {_said(data)}")
+        found: dict[str, Any] = _decoded(data, dict, self.clients[server])
         return found
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ def contribute(
 
         wanted = job.spec.data
         table = table_of(wanted, member.name, data, id, options, min_rows)
-        envelopes = Envelopes(member.identity, job.id, member.seat_keys(job), put)
+        envelopes = Envelopes(member.identity, job.id, member.server_keys(job), put)
         for chunk in chunks_of(member, job, table, patience, told):
             add(envelopes, chunk, tables=wanted.tables is not None)
         put(envelopes.finish())

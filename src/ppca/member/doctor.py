@@ -15,7 +15,7 @@ from pathlib import Path
 from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.identity import Identity, words
-from ..federation.membership import SEATS, Membership, Seat, address
+from ..federation.membership import SERVERS, Membership, ServerEntry, address
 from ..federation.serverfile import ServerSettings
 from ..transport import CertificateError
 from ..transport.pinned import PinnedTls, issue_leaf
@@ -64,10 +64,10 @@ class Doctor:
         tls = self._tls(membership, identity)
         if tls is None:
             return self.found
-        own = membership.seat_of(identity.name) if self.patient.settings is not None else None
-        for number in sorted(membership.seats):
+        own = membership.server_of(identity.name) if self.patient.settings is not None else None
+        for number in sorted(membership.servers):
             self._told(f"server {number} ({membership.operators[number]})")
-            self._seat(membership.seats[number], tls, own)
+            self._server(membership.servers[number], tls, own)
         self._together(membership)
         return self.found
 
@@ -118,31 +118,33 @@ class Doctor:
 
     # -- one server ----------------------------------------------------------------------------------------------------
 
-    def _seat(self, seat: Seat, tls: PinnedTls, own: int | None) -> None:
-        where = f"server {seat.number} ({seat.member})"
-        figures = self.found.figures["links"].setdefault(str(seat.number), {"member": seat.member})
+    def _server(self, server: ServerEntry, tls: PinnedTls, own: int | None) -> None:
+        where = f"server {server.number} ({server.member})"
+        figures = self.found.figures["links"].setdefault(str(server.number), {"member": server.member})
         try:
-            figures["addresses"] = resolved(address(seat.api)[0])
-            with closing(Link(seat, tls)) as link:
+            figures["addresses"] = resolved(address(server.api)[0])
+            with closing(Link(server, tls)) as link:
                 figures["dial_seconds"] = link.dial_seconds
                 self._answers(where, link)
-                if seat.number != own:
+                if server.number != own:
                     self._speed(where, link, figures)
                     if own is not None:
                         self._back(where, link, figures)
         except Broken as broken:
             self.found.wrong(where, broken.said, broken.remedy)
         if own is not None:
-            self._mesh(where, seat)
+            self._mesh(where, server)
 
     def _answers(self, where: str, link: Link) -> None:
         hello = link.hello()
-        self._hellos[link.seat.number] = hello
-        if hello.fields.get("seat") != link.seat.number:
+        self._hellos[link.server.number] = hello
+        if hello.fields.get("server") != link.server.number:
             self.found.wrong(
-                where, f"it says it is server {hello.fields.get('seat')}", "its operator corrects server in server.toml"
+                where,
+                f"it says it is server {hello.fields.get('server')}",
+                "its operator corrects server in server.toml",
             )
-        self.found.good(where, f"reached at {link.seat.api}, with the pinned key of {link.seat.member}")
+        self.found.good(where, f"reached at {link.server.api}, with the pinned key of {link.server.member}")
         hours = (link.leaf_expires - datetime.now(UTC)).total_seconds() / 3600
         if hours < LEAF_HOURS:
             self.found.note(
@@ -179,11 +181,11 @@ class Doctor:
                     "start this server, open its port in your firewall, and check your line of federation.toml",
                 )
 
-    def _mesh(self, where: str, seat: Seat) -> None:
+    def _mesh(self, where: str, server: ServerEntry) -> None:
         try:
-            seconds = mesh_seconds(seat)
-            self.found.figures["links"][str(seat.number)]["mesh_dial_seconds"] = seconds
-            self.found.good(where, f"mesh port {seat.mesh} open, dialed in {1000 * seconds:.1f} ms")
+            seconds = mesh_seconds(server)
+            self.found.figures["links"][str(server.number)]["mesh_dial_seconds"] = seconds
+            self.found.good(where, f"mesh port {server.mesh} open, dialed in {1000 * seconds:.1f} ms")
         except Broken as broken:
             self.found.wrong(where, broken.said, broken.remedy)
 
@@ -194,7 +196,7 @@ class Doctor:
             self._revision(f"server {number} ({membership.operators[number]})", hello, membership)
         self._builds(membership)
         self._clocks(membership)
-        if len(self._hellos) == len(SEATS) and self.found.sound:
+        if len(self._hellos) == len(SERVERS) and self.found.sound:
             self.found.good("all servers", f"revision {membership.revision} and build {build()} everywhere")
 
     def _revision(self, where: str, hello: Hello, membership: Membership) -> None:

@@ -14,7 +14,7 @@ from ..federation.serverfile import ServerSettings
 from ..html.formats import size
 from .doctor_report import Findings
 
-LEAST_FREE = 1 << 30
+MIN_FREE = 1 << 30
 """Bytes below which uploads of a few owners may already fail."""
 
 LOCAL_SECONDS = 5.0
@@ -40,10 +40,10 @@ def member(found: Findings, state: Path) -> None:
 def server(found: Findings, settings: ServerSettings, membership: Membership | None, identity: Identity | None) -> None:
     """The operator's files, store and running server."""
     _not_by_others(found, settings.folder / "server.toml")
-    if membership is not None and identity is not None and membership.seat_of(identity.name) != settings.file.seat:
+    if membership is not None and identity is not None and membership.server_of(identity.name) != settings.file.server:
         found.wrong(
             "server.toml",
-            f"{identity.name} does not have server {settings.file.seat} in {membership.name}, revision {membership.revision}",
+            f"{identity.name} does not have server {settings.file.server} in {membership.name}, revision {membership.revision}",
             "correct server in server.toml, or the federation's file",
         )
     _private(found, "store", settings.store)
@@ -75,7 +75,7 @@ def _room(found: Findings, where: str, folder: Path) -> int | None:
         return None
     free = shutil.disk_usage(place).free
     found.figures[f"{where}_free_bytes"] = free
-    if free < LEAST_FREE:
+    if free < MIN_FREE:
         found.wrong(where, f"{size(free)} are free on the disk of {folder}", "make room, or choose another disk")
     return free
 

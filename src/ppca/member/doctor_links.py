@@ -15,7 +15,7 @@ from typing import Any
 
 from cryptography import x509
 
-from ..federation.membership import Seat, address
+from ..federation.membership import ServerEntry, address
 from ..transport import CertificateError
 from ..transport.pinned import PinnedTls
 
@@ -81,29 +81,30 @@ def dialed(place: str, what: str) -> tuple[socket.socket, float]:
 class Link:
     """A TLS connection to a server's API."""
 
-    def __init__(self, seat: Seat, tls: PinnedTls) -> None:
-        self.seat = seat
-        sock, self.dial_seconds = dialed(seat.api, "API")
+    def __init__(self, server: ServerEntry, tls: PinnedTls) -> None:
+        self.server = server
+        sock, self.dial_seconds = dialed(server.api, "API")
         try:
             sock.settimeout(ANSWER_SECONDS)
             self._sock = tls.context(dialing=True).wrap_socket(sock)
-            tls.check_seat(self._sock, seat.number, seat.number)
+            tls.check_server(self._sock, server.number, server.number)
         except ssl.SSLCertVerificationError as error:
             sock.close()
-            raise _untrusted(seat, error) from None
+            raise _untrusted(server, error) from None
         except CertificateError:
             who = tls.member_of(self._peer())
             self._sock.close()
             raise Broken(
-                f"{who} answers at {seat.api}, in place of {seat.member}", "correct the addresses in federation.toml"
+                f"{who} answers at {server.api}, in place of {server.member}",
+                "correct the addresses in federation.toml",
             ) from None
         except OSError as error:
             sock.close()
             raise Broken(
-                f"no TLS with {seat.api}: {error}",
+                f"no TLS with {server.api}: {error}",
                 "check that this address is the API port of that server, and no proxy opens TLS on the way",
             ) from None
-        self._http = http.client.HTTPConnection(*address(seat.api))
+        self._http = http.client.HTTPConnection(*address(server.api))
         self._http.sock = self._sock
 
     def _peer(self) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class Link:
             response = self._http.getresponse()
             data = response.read()
         except LOST as error:
-            raise _refused(self.seat, error) from None
+            raise _refused(self.server, error) from None
         if response.status != 200:
             raise Refused(f"it answers {response.status}: {_said(data)}", "do what it says, or ask its operator")
         return data
@@ -174,25 +175,25 @@ class Link:
         self._http.close()
 
 
-def mesh_seconds(seat: Seat) -> float:
-    sock, seconds = dialed(seat.mesh, "mesh")
+def mesh_seconds(server: ServerEntry) -> float:
+    sock, seconds = dialed(server.mesh, "mesh")
     with closing(sock):
         return seconds
 
 
-def _untrusted(seat: Seat, error: ssl.SSLCertVerificationError) -> Broken:
+def _untrusted(server: ServerEntry, error: ssl.SSLCertVerificationError) -> Broken:
     if "expired" in error.verify_message or "not yet valid" in error.verify_message:
         return Broken(
             f"its certificate does not count now ({error.verify_message})",
             "set both clocks (chrony, systemd-timesyncd); then its operator restarts the server",
         )
     return Broken(
-        f"whoever answers there has not the key that is pinned for {seat.member} ({error.verify_message})",
+        f"whoever answers there has not the key that is pinned for {server.member} ({error.verify_message})",
         "compare the words of that key over the telephone (ppca federation check); until they agree, send nothing",
     )
 
 
-def _refused(seat: Seat, error: Exception) -> Broken:
+def _refused(server: ServerEntry, error: Exception) -> Broken:
     alert = isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "")
     if alert or isinstance(error, ConnectionError):  # a server that refuses a certificate may close without an alert
         return Broken(
@@ -200,7 +201,7 @@ def _refused(seat: Seat, error: Exception) -> Broken:
             "compare your federation.toml with its operator's, and set the clock of this machine",
         )
     cause = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-    return Broken(f"the conversation broke off: {cause}", f"look into the log of {seat.member}, and try again")
+    return Broken(f"the conversation broke off: {cause}", f"look into the log of {server.member}, and try again")
 
 
 def _said(data: bytes) -> str:

@@ -121,11 +121,14 @@ class Federation:
         member.approve(job)
         self._await_offers(job)
         envelopes = Envelopes(
-            member.identity, job.id, member.seat_keys(job), lambda item: member.seats.put(item, item.header.about["to"])
+            member.identity,
+            job.id,
+            member.server_keys(job),
+            lambda item: member.servers.put(item, item.header.about["to"]),
         )
         for chunk in chunks:
             add(envelopes, chunk, tables=tables)
-        member.seats.put_everywhere(envelopes.finish())
+        member.servers.put_everywhere(envelopes.finish())
         for _, told in member.watch(job, self.patience):
             if progress is not None and told is not None:
                 progress(told["text"], told["fraction"], told["rounds"])

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from ..federation.envelopes import message_of, result_info
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.membership import SEATS, Membership, read_signatures, write_signatures
-from ..federation.objects import MOST_BYTES, Header, Object
+from ..federation.membership import SERVERS, Membership, read_signatures, write_signatures
+from ..federation.objects import MAX_BYTES, Header, Object
 from ..federation.proposal import ProposedJob
 from ..federation.sealing import SealingKey
 from ..federation.state import DONE, Objects, job_state_of, missing
@@ -63,7 +63,7 @@ class Evidence:
             raise FederationError(f"{member.name} is no receiver of {job.name!r}.")
         deadline = time.monotonic() + patience
         while True:
-            headers = member.seats.headers(job.id)
+            headers = member.servers.headers(job.id)
             job_state = member.job_state(job, headers)
             if job_state.ended == DONE:
                 raise FederationError(
@@ -131,12 +131,12 @@ class Evidence:
             raise FederationError(f"by these objects {_listed(lacking) or 'nobody submitted the job'}.")
         return job_state.attempt
 
-    def _of_seats(self, kind: str) -> list[Object]:
+    def _of_servers(self, kind: str) -> list[Object]:
         """The object of every server for the attempt that counts."""
         attempt = self.attempt
         found = []
-        for seat in SEATS:
-            author = self.membership.operators[seat]
+        for server in SERVERS:
+            author = self.membership.operators[server]
             mine = [
                 item
                 for item in self.objects
@@ -144,56 +144,56 @@ class Evidence:
                 and item.header.about.get("receiver", self.receiver) == self.receiver
             ]
             if not mine:
-                raise FederationError(f"the {kind} of server {seat} ({author}) is missing.")
+                raise FederationError(f"the {kind} of server {server} ({author}) is missing.")
             found.append(mine[0])
         return found
 
     def _check_audits(self) -> None:
         allowed = {(line.what, line.to): line.most for line in openings(self.job.spec)}
-        self._pieces()
+        self._chunks()
         said = {item.digest: item for item in self.objects if item.header.kind == "contribution"}
-        for seat, audit in zip(SEATS, self.audits(), strict=True):
+        for server, audit in zip(SERVERS, self.audits(), strict=True):
             used = {owner: said[digest].header.author for owner, digest in audit["contributions"].items()}
-            if audit["seat"] != seat or used != {owner: owner for owner in self.job.proposal.owners}:
-                raise FederationError(f"server {seat} signed an audit of other contributions.")
+            if audit["server"] != server or used != {owner: owner for owner in self.job.proposal.owners}:
+                raise FederationError(f"server {server} signed an audit of other contributions.")
             if audit["contributions"] != self.audits()[0]["contributions"]:
-                raise FederationError(f"servers 0 and {seat} worked on different contributions.")
+                raise FederationError(f"servers 0 and {server} worked on different contributions.")
             seen: dict[tuple[str, str], int] = {}
             for line in audit["audit"]:
                 place = (line["what"], line["to"])
                 seen[place] = seen.get(place, 0) + 1
                 if seen[place] > allowed.get(place, 0):
                     raise FederationError(
-                        f"server {audit['seat']} opened {line['what']!r} to {line['to']}, which the job does not allow."
+                        f"server {audit['server']} opened {line['what']!r} to {line['to']}, which the job does not allow."
                     )
 
     def audits(self) -> list[dict[str, Any]]:
-        return [item.json() for item in self._of_seats("audit")]
+        return [item.json() for item in self._of_servers("audit")]
 
     # -- the result --------------------------------------------------------------------------------------------------
 
     def parts(self) -> list[dict[str, Any]]:
         """What each server returned to this receiver, still in shares."""
         attempt, parts = self.attempt, []
-        for seat, items in zip(SEATS, self._pieces(), strict=True):
+        for server, items in zip(SERVERS, self._chunks(), strict=True):
             plain = b""
-            for piece, item in enumerate(items):
-                info = result_info(self.job.id, self.receiver, seat, attempt, piece, len(items))
+            for chunk, item in enumerate(items):
+                info = result_info(self.job.id, self.receiver, server, attempt, chunk, len(items))
                 plain += self.key.open(item.payload, **info)
             parts.append(message_of(plain, "result")["result"])
         return parts
 
-    def _pieces(self) -> list[list[Object]]:
+    def _chunks(self) -> list[list[Object]]:
         """By server the pieces of its part of the result that its audit names."""
         attempt, found = self.attempt, []
         known = {item.digest: item for item in self.objects}
-        for seat, audit in zip(SEATS, self._of_seats("audit"), strict=True):
-            author = self.membership.operators[seat]
+        for server, audit in zip(SERVERS, self._of_servers("audit"), strict=True):
+            author = self.membership.operators[server]
             items = [known.get(digest) for digest in _named(audit, self.receiver)]
             wanted = ("result", author, attempt)
             mine = [i for i in items if i and (i.header.kind, i.header.author, i.header.about.get("attempt")) == wanted]
             if not mine or len(mine) < len(items):
-                raise FederationError(f"the result of server {seat} ({author}) that its audit names is missing.")
+                raise FederationError(f"the result of server {server} ({author}) that its audit names is missing.")
             found.append(mine)
         return found
 
@@ -243,8 +243,8 @@ class Evidence:
         for item in self.objects:
             (folder / OBJECTS / f"{item.header.kind}-{item.header.author}-{item.digest[:16]}").write_bytes(item.data)
         (folder / CONTENTS).write_text("".join(f"{digest}\n" for digest in sorted(i.digest for i in self.objects)))
-        for seat, audit in zip(SEATS, self.audits(), strict=True):
-            (folder / f"audit-{seat}.json").write_text(json.dumps(audit, indent=1) + "\n", encoding="utf-8")
+        for server, audit in zip(SERVERS, self.audits(), strict=True):
+            (folder / f"audit-{server}.json").write_text(json.dumps(audit, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -289,9 +289,9 @@ def _parts(
         for header in mine:
             if header.kind == "result" and header.digest in listed:
                 listed[header.digest].append(header)
-        pieces = [member.first(candidates) for candidates in listed.values()] if all(listed.values()) else [None]
-        found += [item for item in (audit, *pieces) if item is not None]
-        if not pieces or None in pieces:
+        chunks = [member.first(candidates) for candidates in listed.values()] if all(listed.values()) else [None]
+        found += [item for item in (audit, *chunks) if item is not None]
+        if not chunks or None in chunks:
             lacking.append(operator)
     return found, lacking
 
@@ -311,11 +311,11 @@ def _check_regular(folder: Path) -> None:
     """Refuse anything but files of bounded size: a pipe would never end, and a device or a sparse file takes all memory."""
     for number, path in enumerate(folder.rglob("*")):
         found = path.lstat()
-        fits = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES)
+        fits = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES)
         if not fits or number >= MOST_FILES:
             raise FederationError(
                 f"{plain(str(path))[:500]} does not belong to evidence: it has at most {MOST_FILES:,} files, of at most "
-                f"{MOST_BYTES:,} bytes each."
+                f"{MAX_BYTES:,} bytes each."
             )
 
 

@@ -1,1 +1,1 @@
-"""SEES ONE OWNER'S DATA: its table becomes a few exact sums, or rows on a grid, and only shares of these leave the owner."""
+"""Read one owner's table (in plaintext) and make the shares of its sums or rows. Only shares leave the owner."""

@@ -1,8 +1,8 @@
-"""An owner's own Dask cluster: one that runs already, reached over TLS, or workers of this machine for the time of a command.
+"""Connect to an owner's own Dask cluster: a running one over TLS, or temporary workers on this machine.
 
-Workers read the owner's rows and send sums of them, so they belong to the owner as this process does. What travels between
-client, scheduler and workers is encrypted and both ends are checked; plain tcp:// is taken within this machine only. Needs the
-extra `ppca[dask]`.
+Workers read the owner's rows in plaintext and return sums, so they must belong to the owner. Connections between
+client, scheduler and workers use mutual TLS; plain tcp:// is accepted within this machine only. Needs the extra
+`ppca[dask]`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ SCHEDULER = re.compile(r"(?P<kind>tls|tcp)://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<
 LOCAL = re.compile(r"local(?::(?P<workers>[1-9]\d{0,3}))?")
 
 REACH_SECONDS = 5.0
-"""Seconds until a scheduler has accepted a connection."""
+"""Timeout in seconds for a scheduler to accept a connection."""
 
 PATIENCE = 30.0
-"""Seconds until a scheduler has answered, and until it has a worker."""
+"""Timeout in seconds for a scheduler to answer, and to have a worker."""
 
 
 QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
-"""Settings of Dask for workers of this machine. Without them client, scheduler and two workers that do nothing take a tenth of a
-core: samples of a profile that nobody sees, a hundred a second, and looks at event loops, fifty."""
+"""Settings of Dask for workers on this machine. With the defaults, idle client, scheduler and two workers take a tenth
+of a core for profiling (100 samples per second) and for monitoring event loops (50 per second)."""
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files for the connection with a scheduler: the authority of its certificate, and the owner's certificate and key."""
+    """PEM files for the connection to a scheduler: its CA certificate, and the owner's certificate and private key."""
 
     authority: Path
     certificate: Path
@@ -52,20 +52,20 @@ class TlsFiles:
 
 @contextmanager
 def cluster(where: str, files: TlsFiles | None = None) -> Iterator[Any]:
-    """A client of the cluster, in use inside of the block: "local", "local:4" (workers), or "tls://scheduler:8786".
+    """Connect to a cluster for the duration of the block: "local", "local:4" (workers), or "tls://scheduler:8786".
 
-    files: for an address; None: what Dask's own configuration says (distributed.comm.tls).
+    files: for an address; None: the files in Dask's configuration (distributed.comm.tls).
     """
     local, address = LOCAL.fullmatch(where), SCHEDULER.fullmatch(where)
     if local is None and address is None:
         raise OwnerError(
-            f"Dask cluster {where!r}: write tls://host:port, the address of its scheduler, or 'local', or 'local:4' for four "
-            "workers."
+            f"Dask cluster {where!r}: write tls://host:port, the address of its scheduler, or 'local', or 'local:4' "
+            "for four workers."
         )
     if address is not None and address["kind"] == "tcp" and not _is_here(address["six"] or address["name"]):
         raise OwnerError(
-            f"Dask cluster {where}: sums of the rows would travel in the clear, and anyone could send them. Start the cluster "
-            "with TLS, and write tls://host:port."
+            f"Dask cluster {where}: the connection would not be encrypted or authenticated. Start "
+            "the cluster with TLS, and write tls://host:port."
         )
     distributed = needed()
     with losses(f"Dask cluster {where}"):
@@ -81,18 +81,19 @@ def cluster(where: str, files: TlsFiles | None = None) -> Iterator[Any]:
 
 
 def _reach(where: str, host: str, port: int) -> None:
-    """Refuse a scheduler that nobody listens for, before the client of Dask tries again and again."""
+    """Raise `OwnerError` at once if no scheduler listens there. The client of Dask would retry for a long time."""
     try:
         socket.create_connection((host, port), REACH_SECONDS).close()
     except OSError as error:
         cause = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise OwnerError(
-            f"Dask cluster {where}: no scheduler listens at {host}, port {port} ({cause}). Start it, or check the address."
+            f"Dask cluster {where}: no scheduler listens at {host}, port {port} ({cause}). Start it, or check the "
+            f"address."
         ) from None
 
 
 def needed() -> Any:
-    """The package distributed, refused by name if it is not installed."""
+    """Return the package distributed; raise `OwnerError` if it is not installed."""
     try:
         import distributed
     except ImportError:
@@ -101,7 +102,7 @@ def needed() -> Any:
 
 
 def client_in_use() -> Any:
-    """The Dask client of this process; None if there is none."""
+    """Return the Dask client of this process, or None."""
     try:
         import distributed
 
@@ -112,7 +113,7 @@ def client_in_use() -> Any:
 
 @contextmanager
 def losses(label: str) -> Iterator[None]:
-    """Turns the loss of workers or of the scheduler into an `OwnerError`."""
+    """Turn the loss of workers or of the scheduler into an `OwnerError`."""
     try:
         from distributed import KilledWorker
         from distributed.client import FutureCancelledError
@@ -124,18 +125,20 @@ def losses(label: str) -> Iterator[None]:
         yield
     except (KilledWorker, CommClosedError, FutureCancelledError) as error:
         raise OwnerError(
-            f"{label}: the Dask cluster lost its workers ({error}). See its logs (too little memory?), restart it and run again."
+            f"{label}: the Dask cluster lost its workers ({error}). See its logs (too little memory?), restart it and "
+            f"run again."
         ) from error
 
 
 @contextmanager
 def _workers_here(distributed: Any, workers: str | None) -> Iterator[Any]:
-    """Worker processes of this machine, one thread each; who connects needs a certificate that is made for the block."""
+    """Start worker processes on this machine with one thread each. Connections need a certificate made for this
+    block."""
     import dask
 
     count = int(workers) if workers else len(os.sched_getaffinity(0))
     options = {"threads_per_worker": 1, "processes": True, "silence_logs": "ERROR"}
-    pages = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}  # any port, no pages
+    pages = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}  # any port, no dashboard
     with (
         dask.config.set(QUIET),
         distributed.LocalCluster(n_workers=count, host="127.0.0.1", security=True, **options, **pages) as here,
@@ -157,30 +160,32 @@ def _connected(distributed: Any, where: str, files: TlsFiles | None) -> Any:
         security.tls_ca_file and security.tls_client_cert and security.tls_client_key
     ):
         raise OwnerError(
-            f"Dask cluster {where}: the certificate of its authority, yours and your key are needed. Name the three files, or "
-            "set distributed.comm.tls in Dask's configuration.",
+            f"Dask cluster {where}: the certificate of its authority, yours and your key are needed. Name the three "
+            "files, or set distributed.comm.tls in Dask's configuration.",
             options=("dask_ca",),
         )
     try:
         return distributed.Client(where, timeout=PATIENCE, security=security)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; files that are no PEM
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: not PEM files
         cause = " ".join(str(error).split())[:200].rstrip(".")
         raise OwnerError(
-            f"Dask cluster {where}: no scheduler answers there that the files' authority has signed ({cause}). Check the address "
-            "and the files."
+            f"Dask cluster {where}: no scheduler with a certificate of the given authority answers ({cause}). Check "
+            "the address and the files."
         ) from None
 
 
 def _check_workers(client: Any, where: str) -> None:
-    """Refuses a cluster without workers, or whose workers have no PPCA, or another version."""
+    """Refuse a cluster without workers, or whose workers have no PPCA, or another version."""
     from .. import __version__
 
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError:
-        raise OwnerError(f"Dask cluster {where}: its scheduler has no workers. Start some, then run again.") from None
+        raise OwnerError(
+            f"Dask cluster {where}: its scheduler does not have workers. Start some, then run again."
+        ) from None
 
-    def version_there() -> str | None:  # inside, so that it travels by value: a worker may have no module of PPCA
+    def version_there() -> str | None:  # nested, so that it is pickled by value: a worker may lack PPCA
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -192,8 +197,8 @@ def _check_workers(client: Any, where: str) -> None:
     if found != {__version__}:
         others = ", ".join(sorted(str(version or "none") for version in found - {__version__}))
         raise OwnerError(
-            f"Dask cluster {where}: workers need PPCA {__version__} as here, some have {others}. Install it where they run: "
-            f"pip install 'ppca[dask]=={__version__}'."
+            f"Dask cluster {where}: workers need PPCA {__version__} as here, some have {others}. Install it where "
+            f"they run: pip install 'ppca[dask]=={__version__}'."
         )
 
 

@@ -1,8 +1,8 @@
-"""What an owner sends for a job: its table becomes chunks of shares.
+"""Make an owner's contribution to a job: chunks of shares of its sums or rows.
 
-`contribution` reads the `Data` of a job and nothing else, so an analysis cannot change what owners send. Local jobs and
-federations call it alike. A row ends here: what leaves is shares of its owner's sums, or shares of the row itself if the form of
-data needs it.
+`contribution` depends only on the `Data` of a job, so an analysis cannot change what owners send. Local jobs and
+federations both call it. Plaintext rows do not leave this module: it returns shares of the owner's sums, or of the rows
+if the form of data requires them.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from .tables.table import Table
 from .wide import WideColumns, WideRows, padded
 
 Key = Callable[[], bytes]
-"""Returns the key that the owners of a job have in common. It is called only for tags and for digests of orders."""
+"""Function that returns the common key of the owners of a job. Called only for tags and for digests of orders."""
 
 Progress = Callable[[int, int | None], None]
-"""Called with the number of rows (of columns, if the table is wide) so far, and of how many, if that is known."""
+"""Progress callback: called with the number of rows (columns, if the table is wide) done, and the total if known."""
 
 
 class Source:
-    """An owner's table during one job. Rows that were read are kept, so that the table is not read twice.
+    """An owner's table during one job. Rows are cached after reading, so that the table is read once.
 
-    chunks: new rows that are not in a table. names: of their columns.
+    chunks: new rows that are not in a table. names: names of their columns.
     """
 
     def __init__(
@@ -58,32 +58,32 @@ class Source:
         self._table, self._chunks, self._names = table, chunks, names
         self._records: Records | None = None
         self.arranged: Arranged | None = None
-        """New rows in the order in which they were sent: by it a receiver knows whose result is whose."""
+        """New rows in the order in which they were sent, so that a receiver can assign results to rows."""
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """Table of the owner."""
         if self._table is None:
-            raise OwnerError("these rows are no table.")
+            raise OwnerError("these rows are not a table.")
         return self._table
 
     @property
     def chunks(self) -> Iterable[Any]:
-        """New rows, piece by piece."""
+        """New rows, in chunks."""
         return self.table.chunks() if self._chunks is None else self._chunks
 
     @property
     def names(self) -> Sequence[str] | None:
-        """Names of the columns, if they have any."""
+        """Names of the columns, or None."""
         return self.table.names if self._table is not None else self._names
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Name of the table in messages."""
         return self._table.label if self._table is not None else "new rows"
 
     def records(self, data_width: int | None = None, align: Align | None = None, missing: str = REFUSE) -> Records:
-        """All rows. data_width: number of columns of all owners, if rows are to be sent in the order of the table."""
+        """Return all rows. data_width: number of columns of all owners, if rows are sent in the order of the table."""
         if self._records is None:
             fill = missing == MEAN
             if data_width is None:
@@ -95,21 +95,21 @@ class Source:
 
 
 def way_of(align: Align) -> Alignment:
-    """Return how an owner arranges its rows."""
+    """Return the alignment of an owner's rows."""
     return Alignment(align.alignment, align.namespace, align.minimum, align.fold_case)
 
 
 def missing_of(tables: Sequence[Table]) -> str:
-    """Return how missing values count in a job of these tables.
+    """Return the treatment of missing values in a job of these tables.
 
-    If one row owner wants the joint mean, all send the same inputs, and none shows by that whether it misses any value. An owner
-    whose table refuses missing values refuses them still.
+    If one row owner chooses the joint mean, all owners send the same inputs, which do not reveal whether values are
+    missing. An owner whose table refuses missing values still refuses them.
     """
     return MEAN if any(table.mean_for_missing for table in tables) else REFUSE
 
 
 def form_of(sources: Sequence[Source], align: Align | None = None) -> str:
-    """Return the form of data of a fit: whether there are more columns than rows, which may need a look at the tables.
+    """Return the form of data of a fit. To find out whether the table is wide, rows may have to be counted.
 
     align: of column owners; None: row owners.
     """
@@ -123,7 +123,8 @@ def form_of(sources: Sequence[Source], align: Align | None = None) -> str:
 
 
 def are_wide(tables: Sequence[Table]) -> bool:
-    """Whether all row owners' rows, with those of zeros, are fewer than columns. No more rows than columns are looked at."""
+    """Return whether all row owners' rows, including rows of zeros, are fewer than columns. Reads at most that many
+    rows."""
     width, left = tables[0].n_columns, len(tables) * padded(1)
     if left > width or missing_of(tables) == MEAN:
         return False
@@ -139,20 +140,20 @@ def are_wide(tables: Sequence[Table]) -> bool:
 
 
 def contribution(data: Data, table: int, source: Source, key: Key, progress: Progress | None = None) -> Iterator[Chunk]:
-    """Return all that an owner sends for one of its tables, as it is made.
+    """Return an iterator of all chunks that an owner sends for one of its tables.
 
-    Whatever can be refused before rows are shared is refused by the call itself. table: number among the tables of all owners
-    (`Data.widths`). Rows come before the other inputs.
+    The call itself raises for all errors that can be found before rows are shared. table: number among the tables of
+    all owners (`Data.widths`). Rows come before the other inputs.
     """
     return _FORMS[data.form](data, table, source, key, progress if progress is not None else _not_told)
 
 
 def _not_told(done: int, total: int | None) -> None:
-    """Progress that nobody asked for."""
+    """Ignore progress."""
 
 
 def _rows(data: Data, table: int, source: Source, key: Key, progress: Progress) -> Iterator[Chunk]:
-    """Sums of all rows, in one chunk whose size does not depend on their number."""
+    """Yield one chunk with the sums of all rows. Its size does not depend on their number."""
     tables = len(data.widths)
     if data.missing == MEAN:
         gaps = rows.gap_sums_of(source.table, progress)
@@ -209,17 +210,18 @@ def _new_columns(data: Data, table: int, source: Source, key: Key, progress: Pro
 
 
 def _scales(data: Data, table: int) -> NDArray[np.int64]:
-    """Scale exponents of the columns of a table."""
+    """Return the scale exponents of the columns of a table."""
     widths = data.widths
     start = sum(widths[:table]) if data.form in BY_COLUMNS else 0
     return np.asarray((data.scales or ())[start : start + widths[table]], np.int64)
 
 
 def _arranged(data: Data, source: Source, key: Key) -> tuple[Arranged, bytes | None]:
-    """Rows in the order in which they are sent; and a keyed digest of the order of their ids, if they are said to be aligned."""
+    """Return rows in the order in which they are sent and, for aligned rows with ids, a keyed digest of the order of
+    ids."""
     align = data.align
     if align is None:
-        raise OwnerError(f"a job of the form {data.form!r} joins no columns.")
+        raise OwnerError(f"a job of the form {data.form!r} does not join columns.")
     width = data.width if data.form != NEW_COLUMNS else None
     records, way = source.records(width, align, data.missing), way_of(align)
     ordered = align.alignment == ALIGNED and records.ids is not None
@@ -237,7 +239,8 @@ def _counted(
     order: bytes | None = None,
     last: Callable[[], Chunk] | None = None,
 ) -> Iterator[Chunk]:
-    """Chunks with rows, with progress; the digest of the order goes with the first. last: makes the chunk that follows them."""
+    """Yield chunks with rows and report progress. The first has the digest of the order. last: makes the chunk after
+    them."""
     done = 0
     for chunk in chunks:
         if done == 0:
@@ -250,11 +253,11 @@ def _counted(
 
 
 def _refuse_tall(data: Data, label: str, count: int) -> None:
-    """Refuse rows that are not fewer than the columns of all owners, before any of them leaves."""
+    """Raise `OwnerError`, before anything is sent, unless there are fewer rows than columns of all owners."""
     if count >= data.width:
         raise OwnerError(
-            f"{label}: the job is for fewer rows than its {data.width:,} columns; this table has {count:,}, rounded up as they "
-            "are sent. Propose a job that is not wide.",
+            f"{label}: the job is for fewer rows than its {data.width:,} columns; this table has {count:,}, rounded "
+            "up as they are sent. Propose a job that is not wide.",
             options=["wide"],
         )
 
@@ -268,4 +271,4 @@ _FORMS: dict[str, Callable[..., Iterator[Chunk]]] = {
     COORDINATES: _new_rows,
     NEW_COLUMNS: _new_columns,
 }
-"""How each form of data is made."""
+"""Function that makes the chunks of each form of data."""

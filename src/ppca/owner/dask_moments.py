@@ -1,14 +1,15 @@
-"""The sums of an owner whose table is read on its own Dask cluster: a Dask frame or array, or files that the workers reach.
+"""Compute an owner's sums on its own Dask cluster, from a Dask frame or array, or from files that the workers can read.
 
-1. The table is cut into portions: partitions of the frame, files, or row groups of Parquet files. A worker passes over a portion
-   with `moments` or `gap_sums`, in bounded memory, and keeps its sums (d^2 or 4 d^2 numbers). Portions of files are handed out a
-   few for each thread of the cluster at a time; a frame's partitions are computed as the scheduler sees fit, each summed at once.
-2. Sums of neighbours are merged on the workers as soon as both are there, in the order of the rows, like the digits of a binary
-   counter: whatever order portions end in, at most log2(portions) sums and those of the portions under way are kept, and the
-   result is the same.
-3. One set of sums comes back.
+1. The table is split into parts: partitions of the frame, files, or row groups of Parquet files. A worker reads a part
+   with `moments` or `gap_sums`, in bounded memory, and keeps its sums (d^2 or 4 d^2 numbers). Parts of files are
+   submitted a few per thread of the cluster at a time. The scheduler orders a frame's partitions; each is summed at
+   once.
+2. Sums of neighbours are merged on the workers as soon as both exist, in the order of the rows, like the digits of a
+   binary counter. At most log2(parts) sums and those of the parts in progress are stored. The result does not depend on
+   the order in which parts finish.
+   3. One set of sums is returned.
 
-Error: that of one pass, and 8 u g_ij for each of log2(portions) merges (see `Moments.merge`, `MissingMoments.merge`).
+Error: that of one pass, and 8 u g_ij for each of log2(parts) merges (see `Moments.merge`, `MissingMoments.merge`).
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from .tables.table import Table
 S = TypeVar("S", Moments, MissingMoments)
 
 PORTIONS_PER_THREAD = 3
-"""Portions of files that are handed out at a time, for every thread of the cluster: one under way, and the next ones there."""
+"""Number of parts of files submitted at a time per thread of the cluster: one in progress and two waiting."""
 
 
 @dataclass(frozen=True)
 class Part(Generic[S]):
-    """What a worker keeps of a portion: its sums (None: it has no rows), and how many rows were left out for a missing value."""
+    """Result of a part on a worker: its sums (None if it is empty), and the number of rows dropped for a missing
+    value."""
 
     sums: S | None
     dropped: int = 0
@@ -44,9 +46,10 @@ class Part(Generic[S]):
 
 
 def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None = None) -> S | None:
-    """The sums of a table that is to be read on Dask, by the workers of the client in use; None if its rows are only here.
+    """Return the sums of a table, computed by the workers of the current Dask client; None if only this process has its
+    rows.
 
-    sums: `moments` or `gap_sums`. Without a client a frame is computed here, and files are refused.
+    sums: `moments` or `gap_sums`. Without a client a frame is computed in this process, and files are refused.
     """
     inner = table.table if isinstance(table, CompleteRows) else table
     portions = table.portions()
@@ -75,7 +78,8 @@ def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None
 
 
 def _sums_of_frame(client: Any, frame: DaskTable, complete: bool, sums: Callable[..., S]) -> dict[int, Any]:
-    """One graph for all partitions: what they share (a shuffle) is computed once, and the scheduler bounds what is held."""
+    """Submit one graph for all partitions: common parts (a shuffle) are computed once, and the scheduler bounds the
+    memory."""
     import dask
 
     bare = dask.delayed(frame.bare(), pure=True)
@@ -85,17 +89,18 @@ def _sums_of_frame(client: Any, frame: DaskTable, complete: bool, sums: Callable
 
 
 class _Course:
-    """Hands portions out, a window of them at a time, and merges their sums as they end. `start` makes a portion's future."""
+    """Submit parts, a limited number at a time, and merge their sums as they finish. start: makes the future of a
+    part."""
 
     def __init__(self, client: Any, portions: int, start: Callable[[int], Any]) -> None:
         self.client, self.portions, self.start = client, portions, start
         self.window = PORTIONS_PER_THREAD * max(1, sum(client.nthreads().values()))
         self.running: dict[int, Any] = {}
         self.held: list[tuple[int, Any]] = []
-        """Merged sums, each with the logarithm of its number of portions, which falls from one to the next."""
+        """Merged sums, each with log2 of its number of parts, in descending order."""
 
     def total(self, rows: int | None, progress: Progress | None) -> Any:
-        """The sums of all. If a portion fails, those that are under way are called off and its error is raised."""
+        """Return the sums of all parts. If one fails, cancel those in progress and raise its error."""
         try:
             done = 0
             for count in self._ended():
@@ -111,7 +116,7 @@ class _Course:
         return self.held[0][1].result() if self.held else Part(None)
 
     def _ended(self) -> Iterator[int]:
-        """Rows of one portion after the other, as they end; a new one is started for each that is merged."""
+        """Yield the number of rows of each part as it finishes; start a new part for each that is merged."""
         import distributed
 
         ended: Any = distributed.as_completed(loop=self.client.loop, with_results=True)  # type: ignore[no-untyped-call]
@@ -151,7 +156,7 @@ def _sum_block(block: Any, number: int, frame: DaskTable, complete: bool, sums: 
 
 
 def _sum_portion(portion: Table, sums: Callable[..., S]) -> Part[S]:
-    """Runs on a worker, in one thread of it."""
+    """Sum a part, in one thread of a worker."""
     found: S | None = None
     try:
         found = sums(portion, threads=1)
@@ -160,8 +165,8 @@ def _sum_portion(portion: Table, sums: Callable[..., S]) -> Part[S]:
     except UnreadableData as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise UnreadableData(
-                f"{portion.label}: a worker of the Dask cluster does not find the file. Workers read by themselves: give a "
-                "folder that all of them see, or an address like s3://bucket/folder."
+                f"{portion.label}: a worker of the Dask cluster does not find the file. Workers read by themselves: "
+                "give a folder that all of them see, or an address like s3://bucket/folder."
             ) from None
         raise
     return Part(found, portion.dropped if isinstance(portion, CompleteRows) else 0)

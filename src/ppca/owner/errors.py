@@ -1,7 +1,7 @@
-"""What can be wrong with an owner's data or with what was asked. Messages say what is wrong, where, and what to do next.
+"""Errors in an owner's data or request. Messages say what is wrong, where, and what to do next.
 
-A message is written for every surface: it names no option of the command line and no keyword of Python. `options`
-name what helps by the parameter's name; each surface says it in its own words.
+A message does not name options of the command line or keywords of Python. `options` lists the parameters that may help,
+and each interface names them in its own way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class OwnerError(ValueError):
         self.options = tuple(options)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickled whole, so that the error reaches the owner from a Dask worker."""
+        """Pickle all fields, so that the error can come from a Dask worker."""
         return _rebuilt, (type(self), str(self), vars(self))
 
 
@@ -30,13 +30,13 @@ def _rebuilt(kind: type[OwnerError], message: str, state: dict[str, object]) -> 
 
 
 class UnreadableData(OwnerError):
-    """The file is missing, damaged, empty, or of a kind that is not read."""
+    """The file is missing, damaged, empty, or of an unsupported kind."""
 
 
 class BadColumns(OwnerError):
     """Column names or counts: duplicate, unknown, missing, or different between owners.
 
-    columns: columns to leave out. common: columns that may be chosen instead.
+    columns: columns to omit. common: columns that can be chosen instead.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class BadColumns(OwnerError):
 
 
 class NoRows(OwnerError):
-    """A table, or a portion of one, has no rows that could be analysed."""
+    """A table, or a part of one, is empty or has a missing value in every row."""
 
     @classmethod
     def for_none(cls, label: str) -> Self:
-        return cls(f"{label}: the table has no rows. An owner needs at least one.")
+        return cls(f"{label}: the table is empty. An owner needs at least one row.")
 
     @classmethod
     def for_gaps(cls, label: str) -> Self:
@@ -59,15 +59,16 @@ class NoRows(OwnerError):
 
 
 class TooFewRows(OwnerError):
-    """An owner has fewer rows than it wants to take part with."""
+    """An owner has fewer rows than its minimum."""
 
     @classmethod
     def refuse(cls, label: str, rows: int, least: int) -> None:
-        """Raise if there are fewer rows, before anything of them is sent."""
+        """Raise if there are fewer rows than the minimum, before anything is sent."""
         if rows < least:
             raise cls(
-                f"{label}: {rows:,} {'row' if rows == 1 else 'rows'}, fewer than the minimum of {least} rows per owner. Others "
-                "could compute much about so few rows from the joint result. Nothing was sent. Add rows, or lower the minimum.",
+                f"{label}: {rows:,} {'row' if rows == 1 else 'rows'}, fewer than the minimum of {least} rows per "
+                "owner. Others could compute much about them from the joint result. Nothing was sent. Add "
+                "rows, or lower the minimum.",
                 options=["min_rows"],
             )
 
@@ -75,8 +76,8 @@ class TooFewRows(OwnerError):
 class BadValue(OwnerError):
     """Cells that are not finite numbers: text, missing, NaN, infinite, or too large to square.
 
-    columns: all columns with such cells. row: the first such row, from 1. values: texts that may stand for missing values.
-    separator: what separates thousands in the cells.
+    columns: all columns with such cells. row: the first such row, from 1. values: texts that may mean missing values.
+    separator: thousands separator in the cells.
     """
 
     def __init__(

@@ -1,24 +1,25 @@
-"""The sums of one owner in a job where missing values count as the joint mean, in one pass over a table of any length.
+"""Sums of one row owner if missing values count as the joint mean, in one pass over a table of any length.
 
-With P the presence of the values (1 or 0) and Z the values less the owner's own mean of those present, 0 where missing, the
-rows to analyse are Z + P diag(own mean - joint mean). So the owner sums K = [Z P]'[Z P], the products of 2 d columns.
+P is the presence of the values (1 or 0), Z the values minus the owner's own mean of the present ones, 0 if missing. The
+rows to analyse are Z + P diag(own mean - joint mean). Therefore the owner computes K = [Z P]'[Z P], the products of 2 d
+columns.
 
 Method
 ------
 Chunks are summed by threads and added up in the order of the rows, as in `moments`. Per chunk of m rows:
 
-1. centre c: the mean of the present values of each column (the value itself where they are equal); of integers beyond 2^53 in
-   two parts, as in `moments`;
-2. y = x - c, 0 where missing; one product [y P]'[y P]. If nothing is missing, [y 1]'[y 1] says the same.
+1. centre c: the mean of the present values of each column (the value itself if they are equal); for integers beyond
+   2^53 in two parts, as in `moments`;
+   2. y = x - c, 0 if missing; one product [y P]'[y P]. If nothing is missing, [y 1]'[y 1] is sufficient.
 
-For y about another centre, y + P diag(t), the products follow from K (`translated`). All chunks are translated to one centre
-per column, that of the first chunk with a value in it, added with compensation, and translated once to the present means.
+For y about another centre, y + P diag(t), the products follow from K (`translated`). All chunks are translated to one
+centre per column, that of the first chunk with a value in it, added with compensation, and translated once to the
+present means.
 
-Error
------
-With u = 2^-53, g_ij = sqrt(K_ii K_jj), n_i values in column i, m_i of them in the first chunk that has any: a chunk's product
-errs by (m + 3) u g_ij, the translations by 24 u sqrt((1 + n_i / m_i) (1 + n_j / m_j)) g_ij. For if the centre lies s away from
-the mean, K_ii >= m_i s^2, and the sums about the centre are K_ii + n_i s^2. Counts are exact.
+Error ----- With u = 2^-53, g_ij = sqrt(K_ii K_jj), n_i values in column i, m_i of them in the first chunk that has any:
+a chunk's product errs by (m + 3) u g_ij, the translations by 24 u sqrt((1 + n_i / m_i) (1 + n_j / m_j)) g_ij. For if
+the centre lies s away from the mean, K_ii >= m_i s^2, and the sums about the centre are K_ii + n_i s^2. Counts are
+exact.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import BadColumns, NoRows
-from .moments import LARGEST, Array, Progress, add_to, check_spread, pass_over, two_sum, work_array
+from .moments import MAX_MAGNITUDE, Array, Progress, add_to, check_spread, pass_over, two_sum, work_array
 from .tables.table import Piece, Table, UnusableValues, chunk_rows_for
 
 
 @dataclass(frozen=True, eq=False)
 class MissingMoments:
-    """The sums of a table with gaps: all that leaves its owner, and only as shares.
+    """Sums of a table with missing values. Only shares of them leave the owner.
 
     count : number of rows, at least 1
     counts : (d,) number of present values of each column
@@ -52,7 +53,7 @@ class MissingMoments:
     label: str = "owner 1"
 
     def merge(self, other: MissingMoments) -> MissingMoments:
-        """The sums of both tables together. Columns must be the same; label and names are taken from self.
+        """Return the sums of both tables together. Columns must be the same; label and names are those of self.
 
         About present means, terms of both add up without cancellation: an error of 24 u g_ij.
         """
@@ -79,14 +80,15 @@ class MissingMoments:
 def gap_sums(
     table: Table, *, chunk_rows: int | None = None, progress: Progress | None = None, threads: int | None = None
 ) -> MissingMoments:
-    """One pass over the table. Raises `OwnerError` as `moments` does; for missing values only if the table is to refuse them."""
+    """Compute the sums in one pass. Raise `OwnerError` as `moments` does; for missing values only if the table refuses
+    them."""
     total = _Total(table)
     pass_over(table, _sum_chunk, total.add, chunk_rows or chunk_rows_for(2 * table.n_columns), progress, threads)
     return total.result()
 
 
 def translated(gram: Array, shift: Array) -> Array:
-    """[y P]'[y P] for y + P diag(shift) in place of y."""
+    """Return [y P]'[y P] for y + P diag(shift) instead of y."""
     d = len(shift)
     yp, pp = gram[:d, d:], gram[d:, d:]
     cross = yp * shift
@@ -99,7 +101,8 @@ def translated(gram: Array, shift: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _ChunkSums:
-    """Steps 1 and 2 for one chunk: products about centre + fine; smallest and largest present values, infinite if none are."""
+    """Result of steps 1 and 2 for one chunk: products about centre + fine; extremes of present values, infinite if
+    none."""
 
     rows: int
     counts: NDArray[np.int64]
@@ -111,7 +114,7 @@ class _ChunkSums:
 
 
 def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
-    """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
+    """Compute the sums of one chunk, in a worker thread. buffers: pool of work arrays."""
     chunk, _ = piece
     m, d = chunk.shape
     missing = np.isnan(chunk)
@@ -121,7 +124,7 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
     counts = m - np.count_nonzero(missing, axis=0)
     low = np.min(chunk, axis=0, where=~missing, initial=np.inf).astype(np.float64)
     high = np.max(chunk, axis=0, where=~missing, initial=-np.inf).astype(np.float64)
-    if not (np.maximum(-low, high) <= LARGEST).all():
+    if not (np.maximum(-low, high) <= MAX_MAGNITUDE).all():
         raise UnusableValues
     width = d + 1 if whole else 2 * d
     y, buffer = work_array(buffers, chunk, width)
@@ -137,7 +140,8 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
 
 
 def _centre(y: Array, piece: Piece, missing: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[Array, Array]:
-    """The centre of a chunk and, where integers have a rest, what its doubles lack; fills y with the values about both."""
+    """Return the centre of a chunk and its rounding error for integers with a rest; fill y with the values minus
+    both."""
     chunk, rest = piece
     at = missing.argmin(axis=0), np.arange(len(counts))
     first = np.where(counts > 0, chunk[at], 0.0).astype(np.float64)
@@ -155,14 +159,14 @@ def _centre(y: Array, piece: Piece, missing: NDArray[np.bool_], counts: NDArray[
 
 
 def _whole_gram(product: Array) -> Array:
-    """[y P]'[y P] from [y 1]'[y 1]: nothing is missing."""
+    """Return [y P]'[y P] from [y 1]'[y 1], if nothing is missing."""
     d = len(product) - 1
     place = np.concatenate([np.arange(d), np.full(d, d)])
     return np.asarray(product[np.ix_(place, place)])
 
 
 class _Total:
-    """Adds up the chunks' sums, all about base + fine; `gram` is a two-part number (value, compensation)."""
+    """Sum of the chunks' sums, all about base + fine. `gram` is a two-part number (value, compensation)."""
 
     def __init__(self, table: Table) -> None:
         d = table.n_columns

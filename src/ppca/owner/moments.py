@@ -1,31 +1,30 @@
-"""The exact sums of one owner: row count, means and centred Gram matrix, in one pass over a table of any length.
+"""Sums of one row owner: row count, means and centred Gram matrix, in one pass over a table of any length.
 
 Method
 ------
 Chunks are summed by a few threads, each with single-threaded BLAS, and merged in the order of the rows, so the result
 does not depend on the number of threads, nor on the kind of file. Per chunk of m rows:
 
-1. centre c: the mean of every 16th row (the value itself where those rows are equal, so that a constant column is
-   exactly zero from here on); largest and smallest value of each column (NaN shows here);
-2. y = x - c in float64, in the order of x (by rows or by columns), with a column of ones appended: one product [y 1]'[y 1]
-   gives Gram matrix G and sums r;
+1. centre c: the mean of every 16th row (the value itself if those rows are equal, so that a constant column becomes
+   exactly zero); largest and smallest value of each column (NaN is detected here);
+2. y = x - c in float64, in the order of x (by rows or by columns), with a column of ones appended: one product [y 1]'[y
+   1] gives Gram matrix G and sums r;
 3. G - r r'/m is the Gram matrix about the chunk's own mean c + r/m.
 
-Chunks are merged as Chan, Golub and LeVeque (1979): M <- M + G + (n m/(n+m)) D D', D the difference of the means. All
-terms are positive semi-definite, so nothing cancels; M and the sum of the means carry a compensation (two-sum), and means
-are kept relative to the first centre.
+Chunks are merged by the formula of Chan, Golub and LeVeque (1979): M <- M + G + (n m/(n+m)) D D', D the difference of
+the means. All terms are positive semi-definite, so nothing cancels; M and the sum of the means carry a compensation
+(two-sum), and means are kept relative to the first centre.
 
-Error
------
-With u = 2^-53 and g_ij = sqrt(G_ii G_jj): the product of a chunk errs by at most (m + 3) u (1 + 17) g_ij, where 17 bounds
-how much a centre taken from every 16th row can inflate the sums (typically 1 + 16/m); the merge adds at most 8 u g_ij.
-Compensation makes both independent of the number of chunks. With m <= 65536: |error| <= 1.4e-10 g_ij at the very
-worst, about 1e-15 g_ij in practice, whatever the ratio of mean to deviation that float64 data can express.
-The means (mean + rest) are correct to 2^-50 of the deviations.
+Error ----- With u = 2^-53 and g_ij = sqrt(G_ii G_jj): the product of a chunk errs by at most (m + 3) u (1 + 17) g_ij,
+where 17 bounds how much a centre taken from every 16th row can inflate the sums (typically 1 + 16/m); the merge adds at
+most 8 u g_ij. Compensation makes both independent of the number of chunks. With m <= 65536: |error| <= 1.4e-10 g_ij at
+the very worst, about 1e-15 g_ij in practice, whatever the ratio of mean to deviation that float64 data can express. The
+means (mean + rest) are correct to 2^-50 of the deviations.
 
-Integers of 64 bits come as doubles and what rounding left of them, centres and means then have two parts, too: x - c is the
-difference of both parts, exact where it matters (integers less than 2^53 apart). Integers further apart than that are
-rounded to 2^-53 of their distance from the centre, which is below sqrt(n) deviations. Their means are correct to 2^-43.
+Integers of 64 bits come as doubles and what rounding left of them, centres and means then have two parts, too: x - c is
+the difference of both parts, exact where it matters (integers less than 2^53 apart). Integers further apart than that
+are rounded to 2^-53 of their distance from the centre, which is below sqrt(n) deviations. Their means are correct to
+2^-43.
 Reference: N. Higham, Accuracy and Stability of Numerical Algorithms, ch. 1, 3, 4.
 """
 
@@ -50,28 +49,28 @@ from .tables.table import Chunk, Piece, Table, UnusableValues, chunk_rows_for
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
-"""Called with the rows done and the rows in all (None while unknown)."""
+"""Progress callback: called with the rows done and the total (None if unknown)."""
 
-LARGEST = 1e150
-"""Largest magnitude of a value: its square, summed over the rows, must stay below the largest float64."""
+MAX_MAGNITUDE = 1e150
+"""Maximum magnitude of a value: squares summed over all rows stay below the largest float64."""
 
-SMALLEST_GRAM = 1e-290
-"""A column that varies, but whose squares sum to less than this, has lost digits to underflow."""
+MIN_GRAM_SIZE = 1e-290
+"""Minimum sum of squares of a column that varies: below it, digits are lost to underflow."""
 
 STRIDE = 16
 FEW_ROWS = 1024
 BLOCK_ROWS, BLOCK_LENGTH = 1024, 8192
-"""Rows that are converted, compared and centred while they are in the cache: of a chunk in the order of rows, of columns."""
+"""Number of rows processed at a time, so that they stay in the cache: of row-major chunks, of column-major chunks."""
 
-MOST_THREADS = 4
+MAX_THREADS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The sums of a table: all that leaves its owner, and only as shares.
+    """Sums of a table. Only shares of them leave the owner.
 
     count : number of rows, at least 1
-    mean, rest : (d,) column means are mean + rest, the nearest doubles and what rounding them left
+    mean, rest : (d,) column means are mean + rest: the nearest doubles and their rounding errors
     gram : (d, d) sum over rows of (x - mean)(x - mean)', exactly symmetric; exactly zero for a constant column
     """
 
@@ -83,14 +82,14 @@ class Moments:
     label: str = "owner 1"
 
     def merge(self, other: Moments) -> Moments:
-        """The sums of both tables together. Columns must be the same; label and names are taken from self."""
+        """Return the sums of both tables together. Columns must be the same; label and names are those of self."""
         if self.mean.shape != other.mean.shape or (self.names and other.names and self.names != other.names):
             raise BadColumns(f"{self.label} and {other.label} have different columns; their sums cannot be merged.")
         count = self.count + other.count
         shift = (other.mean - self.mean) + (other.rest - self.rest)
         weight = self.count / count * other.count
         mean, rest = two_sum(self.mean, shift * (other.count / count))
-        mean, rest = two_sum(mean, rest + self.rest)  # where means cancel, the rest can be as large as what is left
+        mean, rest = two_sum(mean, rest + self.rest)  # if means cancel, the rest can be as large as their difference
         return Moments(
             count=count,
             mean=mean,
@@ -108,9 +107,10 @@ def moments(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> Moments:
-    """One pass over the table. Raises `OwnerError` for text, missing, infinite or too large values, and for no rows.
+    """Compute the sums in one pass. Raise `OwnerError` for text, missing, infinite or too large values, or an empty
+    table.
 
-    While it runs, BLAS is limited to one thread in the whole process: the chunks are what runs in parallel.
+    Meanwhile BLAS is limited to one thread in the whole process, because chunks are processed in parallel.
     """
     total = _Total(table)
     pass_over(table, _sum_chunk, total.add, chunk_rows or chunk_rows_for(table.n_columns), progress, threads)
@@ -128,9 +128,9 @@ def pass_over(
     progress: Progress | None,
     threads: int | None,
 ) -> None:
-    """Sums all chunks in worker threads and adds their sums up here, in the order of the rows; `add` says the rows so far.
+    """Sum all chunks in worker threads and add their sums in the order of the rows. add: adds one and returns the rows so far.
 
-    With one thread all of it runs in the caller's, as on the workers of a cluster.
+    With one thread everything runs in the caller's thread, as on the workers of a cluster.
     """
 
     def finish(part: S) -> None:
@@ -143,14 +143,14 @@ def pass_over(
             for part in parts:
                 finish(part)
     except UnusableValues:
-        table.refuse_values(missing=not table.mean_for_missing, largest=LARGEST)
+        table.refuse_values(missing=not table.mean_for_missing, largest=MAX_MAGNITUDE)
         raise OwnerError(f"{table.label}: the table has changed while it was read. Run again.") from None
 
 
 def _summed(
     table: Table, sum_chunk: Callable[[Table, Piece, list[Array]], S], rows: int, threads: int | None
 ) -> Generator[S, None, None]:
-    """The sums of all chunks, in the order of the rows."""
+    """Yield the sums of all chunks, in the order of the rows."""
     buffers: list[Array] = []
     if threads is None and table.rows is not None and table.rows <= rows:
         for piece in table.pieces(rows, check=False):
@@ -161,7 +161,7 @@ def _summed(
             for piece in table.pieces(rows, check=False):
                 yield sum_chunk(table, piece, buffers)
         return
-    workers = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
+    workers = threads or min(MAX_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[S]] = deque()
     with _SINGLE_THREADED_BLAS, ThreadPoolExecutor(workers, "ppca-owner") as pool:
         for piece in table.pieces(rows, check=False):
@@ -173,7 +173,7 @@ def _summed(
 
 
 class _BlasLimit:
-    """One BLAS thread while anyone is inside; the process's own limits come back when the last one leaves."""
+    """Limit BLAS to one thread in nested or concurrent blocks; restore the previous limits when the last block ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -198,7 +198,7 @@ _SINGLE_THREADED_BLAS = _BlasLimit()
 
 @dataclass(frozen=True, eq=False)
 class _ChunkSums:
-    """Steps 1 to 3 for one chunk: its mean is centre + fine + offset."""
+    """Result of steps 1 to 3 for one chunk. Its mean is centre + fine + offset."""
 
     count: int
     centre: Array
@@ -215,10 +215,12 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
     m, d = chunk.shape
     y, buffer = work_array(buffers, chunk, d + 1)
     every = STRIDE if m > FEW_ROWS else 1
-    sample = np.ascontiguousarray(chunk[::every].astype(np.float64))  # converted in its own order: that is faster
+    sample = np.ascontiguousarray(
+        chunk[::every].astype(np.float64)
+    )  # converted in its own memory order, which is faster
     step = BLOCK_LENGTH if by_columns(chunk) else BLOCK_ROWS
     low, high = sample[0].copy(), sample[0].copy()
-    with np.errstate(all="ignore"):  # NaN, infinity and overflow are looked for below
+    with np.errstate(all="ignore"):  # NaN, infinity and overflow are checked below
         centre = np.where((sample == sample[0]).all(axis=0), sample[0], sample.mean(axis=0))
         fine = np.zeros(d) if rest is None else _fine(sample, rest[::every], centre, np.asarray(rest.any(axis=0)))
         for start in range(0, m, step):
@@ -231,7 +233,7 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
                 away -= fine
     y[:, d] = 1.0
     largest = np.maximum(-low, high)
-    if not (largest <= LARGEST).all():
+    if not (largest <= MAX_MAGNITUDE).all():
         raise UnusableValues
     product = y.T @ y
     buffers.append(buffer)
@@ -241,19 +243,19 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
 
 
 def _fine(sample: Array, rest: Rest, centre: Array, moved: NDArray[np.bool_]) -> Array:
-    """What the doubles of a centre lack of the mean of a sample of integers, in the columns that have a rest; else zero."""
+    """Return the rounding error of a centre, for columns of integers that have a rest; otherwise zero."""
     away = (sample - centre) + rest
     return np.where(moved, np.where((away == away[0]).all(axis=0), away[0], away.mean(axis=0)), 0.0)
 
 
 def by_columns(chunk: Chunk) -> bool:
-    """Whether the numbers of a column lie next to each other."""
+    """Return whether a chunk is column-major."""
     return abs(chunk.strides[0]) < abs(chunk.strides[1])
 
 
 def work_array(buffers: list[Array], chunk: Chunk, width: int) -> tuple[Array, Array]:
-    """An array of as many rows as the chunk, in its order (by rows or by columns), and the buffer that it lies in: one of
-    `buffers` if that is large enough."""
+    """Return an array with the rows and the memory order of the chunk, and its buffer: one of `buffers` if large
+    enough."""
     rows = len(chunk)
     try:
         buffer = buffers.pop()
@@ -266,7 +268,8 @@ def work_array(buffers: list[Array], chunk: Chunk, width: int) -> tuple[Array, A
 
 
 class _Total:
-    """Merges the chunks' sums. `gram` and `sums` are two-part numbers (value, compensation); means count from base + fine."""
+    """Merged sums of chunks. `gram` and `sums` are two-part numbers (value, compensation); means are relative to base +
+    fine."""
 
     def __init__(self, table: Table) -> None:
         d = table.n_columns
@@ -313,24 +316,24 @@ class _Total:
 
 
 def check_spread(table: Table, spread: Array, low: Array, high: Array) -> None:
-    """Refuses columns whose squares, summed about the mean (`spread`), overflowed or have lost their digits."""
+    """Refuse columns whose sum of squares about the mean (`spread`) overflowed or lost digits to underflow."""
     if not np.isfinite(spread).all():
         column = table.column_title(int((~np.isfinite(spread)).argmax()))
         raise OwnerError(f"{table.label}: the squares of {column} overflow. Express the column in a larger unit.")
-    lost = (low != high) & (spread < SMALLEST_GRAM)
+    lost = (low != high) & (spread < MIN_GRAM_SIZE)
     if lost.any():
         column = table.column_title(int(lost.argmax()))
         raise OwnerError(f"{table.label}: {column} varies by less than 1e-145. Express the column in a smaller unit.")
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b as the nearest doubles and what rounding them left (Knuth)."""
+    """Return a + b as the nearest doubles and their rounding errors (Knuth's TwoSum)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def add_to(total: Array, term: Array) -> None:
-    """total += term, the rounding error of the sum kept in total[1]."""
+    """Add term to total[0]; add the rounding error of the sum to total[1]."""
     total[0], error = two_sum(total[0], term)
     total[1] += error

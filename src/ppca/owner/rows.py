@@ -1,4 +1,4 @@
-"""What an owner of rows sends: count, means and centred sums in secret scales of its own, once; and new rows for inference."""
+"""Shares of a row owner: count, means and centred sums in secret scales of its own; and new rows for a kept model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from .tables.table import Table, check_present
 Floats = NDArray[np.float64]
 
 MIN_ROWS = 10
-"""The default of the fewest rows per owner with which clients send data for a fit with other owners."""
+"""Default minimum number of rows with which clients send data of an owner for a fit with other owners."""
 
 BATCH = 1 << 19
-"""Numbers of new rows that travel to the servers in one run: about 8 MB for each."""
+"""Maximum number of entries of new rows that are sent at a time: about 8 MB per server."""
 
 
 def sums_of(table: Table, progress: Progress | None = None) -> Moments:
-    """The sums of an owner's table: one pass here, or on the owner's Dask cluster if the table lies there or is read there."""
+    """Compute the sums of an owner's table in this process, or on the owner's Dask cluster if the table is read
+    there."""
     found = sums_on_dask(table, moments, progress) if table.on_dask else None
     found = moments(table, progress=progress) if found is None else found
     TooFewRows.refuse(table.label, found.count, table.min_rows)
@@ -35,7 +36,7 @@ def sums_of(table: Table, progress: Progress | None = None) -> Moments:
 
 
 def gap_sums_of(table: Table, progress: Progress | None = None) -> MissingMoments:
-    """The same for a job in which missing values count as the joint mean; a column without any value is refused."""
+    """Compute the sums for a job in which missing values count as the joint mean. Refuse a column without any value."""
     found = sums_on_dask(table, gap_sums, progress) if table.on_dask else None
     found = gap_sums(table, progress=progress) if found is None else found
     check_present(table, found.counts)
@@ -44,25 +45,29 @@ def gap_sums_of(table: Table, progress: Progress | None = None) -> MissingMoment
 
 
 def check_gaps(table: Table, sums: MissingMoments) -> None:
-    """Refuse a column that few rows miss, or few rows have, before anything is sent: others can compute the sum of these rows.
+    """Refuse, before anything is sent, a column that few rows miss or few rows have: others could compute the sum of
+    these rows.
 
-    The joint mean in place of a missing value lies as far from the owner's other values as another owner chooses with its own.
+    The reason: missing values are replaced by the joint mean, and another owner can choose how far it is from this
+    owner's values.
     """
     missing = sums.count - sums.counts
     few = np.flatnonzero(((missing > 0) & (missing < table.min_rows)) | (sums.counts < table.min_rows))
     if len(few):
         index = int(few[0])
         raise OwnerError(
-            f"{table.label}: {table.column_title(index)} has {int(sums.counts[index]):,} values in {sums.count:,} rows. Missing "
-            "values count as the joint mean in this job, so others could compute the sum of the rows that miss the column, or of "
-            f"those that have it, from the joint result; the minimum is {table.min_rows} of either. Nothing was sent. Fill these "
-            "values in, leave out the rows that miss them, or lower the minimum.",
+            f"{table.label}: {table.column_title(index)} has {int(sums.counts[index]):,} values in {sums.count:,} "
+            "rows. Missing values count as the joint mean in this job, so others could compute the sum of the rows "
+            "that miss the column, or of those that have it, from the joint result; the minimum is "
+            f"{table.min_rows} of either. Nothing was sent. Fill these values in, leave out the rows that miss "
+            "them, or lower the minimum.",
             options=["min_rows"],
         )
 
 
 def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
-    """All that an owner sends, in the order of `OwnerMoments`. Its size does not depend on the number of rows."""
+    """Return shares of an owner's sums, in the order of `OwnerMoments`. Their size does not depend on the number of
+    rows."""
     _check_count(sums, owners)
     exponent, scaled = scaled_factor(sums.gram, sums.count)
     factor = packed(scaled)
@@ -77,8 +82,10 @@ def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
 
 
 def cut(values: Floats, rest: Floats) -> tuple[Floats, Floats]:
-    """What 79 bits of mantissa hold of the rest of a number, and what is left: one bit less than servers have, so that numbers
-    on both sides of a power of two are brought to a common scale without loss."""
+    """Split the rest of a number into the part that a mantissa of 79 bits holds, and the remainder.
+
+    79 is one bit less than servers have, so that numbers on both sides of a power of two convert to a common scale exactly.
+    """
     _, found = np.frexp(values)
     unit = found - (scales.MANTISSA_BITS - 1)
     kept = np.ldexp(np.rint(np.ldexp(rest, -unit)), unit)
@@ -86,17 +93,18 @@ def cut(values: Floats, rest: Floats) -> tuple[Floats, Floats]:
 
 
 def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
-    """What is left of the means, times sqrt(n), in units of the deviations; 0 if it is above them (see `joint_covariance`)."""
+    """Return the remainders of the means times sqrt(n) in units of the deviations; 0 if larger (see `joint_covariance`)."""
     units = np.where(exponent > scales.NONE, exponent, 0)
     scaled = np.ldexp(left, -units)
     return np.asarray(np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0))
 
 
 def share_gap_sums(sums: MissingMoments, owners: int) -> list[list[InputPacket]]:
-    """All that an owner sends if missing values count as the joint mean, in the order of `OwnerMomentsMissing`.
+    """Return shares of an owner's sums if missing values count as the joint mean, in the order of
+    `OwnerMomentsMissing`.
 
-    Its size depends neither on the number of rows nor on whether, where and how many values are missing. What mantissas leave of
-    the means is in the factor: its rows are those about the means as they are sent.
+    Their size does not depend on the number of rows or on missing values. The factor is relative to the means as sent,
+    so it includes the remainders that mantissas cut off.
     """
     _check_count(sums, owners)
     d = len(sums.mean)
@@ -116,11 +124,14 @@ def share_gap_sums(sums: MissingMoments, owners: int) -> list[list[InputPacket]]
 def _check_count(sums: Moments | MissingMoments, owners: int) -> None:
     most = (1 << joint_covariance.COUNT_BITS) // owners
     if sums.count >= most:
-        raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")
+        raise OwnerError(
+            f"{sums.label}: too many rows: {sums.count:,}. With {owners} owners the maximum per owner is {most - 1:,}, "
+            f"because the joint number must stay below 2^36. Use fewer rows."
+        )
 
 
 def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
-    """values + rest as shared exponents and mantissas: exponents, mantissas of 80 bits, the upper halves of these."""
+    """Share values + rest as exponents, mantissas of 80 bits, and upper halves of the mantissas."""
     _, found = np.frexp(values)
     exponent = np.where(values != 0, found, scales.NONE).astype(np.int64)
     units = np.where(values != 0, found, 0)
@@ -136,10 +147,11 @@ def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
 
 
 def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
-    """Exponents e with deviation < 2^e, and the upper triangular R with R'R = gram in units of 2^e of its columns.
+    """Return exponents e with deviation < 2^e, and the upper triangular R with R'R = gram in units of 2^e of its
+    columns.
 
-    By Cholesky, then R'R errs by a few 2^-50 of the product of two deviations; if columns depend on each other with pivots,
-    then by d 2^-51 at most besides. Constant columns are left out of both: they are exactly zero.
+    Cholesky's method; the error of R'R is a few 2^-50 of the product of two deviations. If columns are linearly
+    dependent, pivoting is used, with an additional error of at most d 2^-51. Constant columns are exactly zero in R.
     """
     deviation = np.sqrt(np.diagonal(gram) / count)
     _, found = np.frexp(deviation)
@@ -153,12 +165,12 @@ def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
 
 
 def packed(matrix: Floats) -> Floats:
-    """The upper triangle, row by row."""
+    """Return the upper triangle as a vector, row by row."""
     return np.asarray(matrix[np.tri(len(matrix), dtype=bool).T])
 
 
 def _root(matrix: Floats) -> Floats:
-    """Upper triangular R with R'R = matrix, which is overwritten."""
+    """Return the upper triangular R with R'R = matrix. Overwrites the matrix."""
     try:
         return np.asarray(np.linalg.cholesky(matrix).T)
     except np.linalg.LinAlgError:
@@ -166,16 +178,17 @@ def _root(matrix: Floats) -> Floats:
 
 
 def _root_of_dependent(matrix: Floats) -> Floats:
-    """The same where columns depend on each other, as those of fewer rows do: r d^2 operations for rank r.
+    """Return R for linearly dependent columns, such as those of fewer rows than columns: r d^2 operations for rank r.
 
-    Cholesky's method that takes the largest diagonal entry left as the next pivot ends where that is below d 2^-53 of the largest
-    of all, and so everything left is. The r rows that it found, their columns in order again, are made triangular by rotations.
+    Cholesky's method with the largest remaining diagonal entry as pivot. It stops when that entry, and so the whole
+    rest, is below d 2^-53 of the largest entry of the matrix. Rotations make the r rows triangular after their columns
+    are reordered.
     Reference: N. Higham, Accuracy and Stability of Numerical Algorithms, section 10.3.
     """
-    from scipy.linalg import lapack  # slow to import, and few owners need it
+    from scipy.linalg import lapack  # slow to import, and rarely needed
 
     d = len(matrix)
-    # Symmetric: its transpose is the same, in the order of LAPACK.
+    # The matrix is symmetric, so its transpose has the memory order of LAPACK.
     found, order, rank, _ = lapack.dpstrf(matrix.T, overwrite_a=True)
     rows = np.empty((rank, d))
     rows[:, order - 1] = np.triu(found[:rank])
@@ -187,7 +200,7 @@ def _root_of_dependent(matrix: Floats) -> Floats:
 def new_rows(
     chunks: Iterable[Any], scale: NDArray[np.int64], kind: RingType, names: Sequence[str] | None
 ) -> Iterator[list[InputPacket]]:
-    """Shares of new rows for a shared model, a batch at a time; `scale` and `names` are those of the model's columns."""
+    """Yield shares of new rows for a kept model, in batches. scale, names: of the model's columns."""
     before = 0
     for chunk in chunks:
         array = np.asarray(chunk, np.float64)
@@ -203,10 +216,11 @@ def new_rows(
 def in_units(
     values: Floats, scale: NDArray[np.int64], kind: RingType, names: Sequence[str] | None, label: str, before: int = 0
 ) -> Floats:
-    """New rows in the units of a model's columns; zero in columns that were constant in the fit, as they count for nothing.
+    """Return new rows in the units of a model's columns; zero in columns that were constant in the fit, which have no
+    weight.
 
-    Raises `BadValue` for the first row with a value that does not fit the numbers of a model. `before`: rows before these.
-    What rounding integers to doubles takes from a value that fits is below 2^-33 units.
+    Raise `BadValue` for the first row with a value outside the range of the model. before: number of rows before these.
+    The rounding error of integers in range is below 2^-33 units.
     """
     constant = scale <= scales.NONE + 2
     limits = np.where(constant, np.inf, np.ldexp(1.0, scale + kind.span))
@@ -215,8 +229,8 @@ def in_units(
         row, column = (int(i) for i in np.argwhere(bad)[0])
         name = names[column] if names else str(column + 1)
         raise BadValue(
-            f"{label}column {name!r} has {values[row, column]:g} in row {before + row + 1:,}; this model takes magnitudes "
-            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; if "
+            f"{label}column {name!r} has {values[row, column]:g} in row {before + row + 1:,}; this model takes "
+            f"magnitudes below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; if "
             "all rows are so large, subtract one number from the column everywhere, and fit again.",
             columns=[name],
             row=before + row + 1,

@@ -1,10 +1,11 @@
-"""What an owner sends of a table with more columns than rows: its columns as shares, one below the other, and their products.
+"""Shares of an owner's table with more columns than rows: its columns, one below the other, and their products.
 
-An owner of columns who knows the common rows centres its columns over them, standardises them if that is wanted, and sends the
-sums of products of its rows: a double holds each to 2^-52, and they are shared with 56 fractional bits.
+A column owner that knows the common rows centres its columns over them, standardises them if requested, and sends the
+Gram matrix of
+its rows: a double holds each entry to 2^-52, and they are shared with 56 fractional bits.
 
-An owner of rows subtracts the means of its own rows, and sends these apart (see `algorithms.wide_scales`); rows of zeros round
-the number of its rows up to a multiple of 32.
+A row owner subtracts the means of its own rows and sends them separately (see `algorithms.wide_scales`). It adds rows
+of zeros up to a multiple of 32 rows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..protocol import InputPacket, share, share_ring
 from . import rows
 from .alignment.arrangement import Arranged
 from .alignment.tags import Words
-from .columns import PIECE_NUMBERS, Floats, centred, middle
+from .columns import CHUNK_NUMBERS, Floats, centred, middle
 from .errors import OwnerError
 from .moments import two_sum
 from .tables.records import Records
@@ -35,9 +36,10 @@ from .tables.records import Records
 class WideColumns:
     """An owner's columns, centred over the common rows.
 
-    values: in units of 2^exponents[0], below 1; if standardised in units of the deviations, whose exponents are `exponents`.
+    values: in units of 2^exponents[0], below 1; if standardised, in units of the deviations, whose exponents are
+    `exponents`.
     inverse: 2^exponent / deviation of every column, 0 for constant ones; None if columns are not standardised here.
-    own: whether the owner sends the products of its rows.
+    own: whether the owner sends the Gram matrix of its rows.
     """
 
     label: str
@@ -51,19 +53,21 @@ class WideColumns:
 
     @classmethod
     def of(cls, arranged: Arranged, standardize: bool, own: bool = True) -> WideColumns:
-        """own: whether the owner may do everything to its columns itself. If not, or if servers find the common rows by tags,
-        columns are centred over the owner's rows, and not standardised: each is then in a unit of its own, with room for sums of
-        squares."""
+        """Prepare an owner's columns. own: whether the owner centres and standardises its columns itself.
+
+        Otherwise, or if servers find the common rows by tags, columns are centred over the owner's rows and not
+        standardised. If servers standardise them, each has its own unit with headheadroom for sums of squares.
+        """
         offset, fine, spread = middle(arranged.values, arranged.rest, arranged.table.label)
         away = centred(arranged.values, arranged.rest, offset, fine)
         label, varies, tags = arranged.table.label, spread > 0, arranged.tags
         own = own and tags is None
         if not standardize or not own:
-            room = ROOM_FOR_SQUARES if standardize else 0
-            exponents = exponents_of(spread if standardize else spread.max(keepdims=True)) + room
-            units = np.where(exponents > scales.NONE + room, exponents, 0)
+            headroom = SQUARES_HEADROOM_BITS if standardize else 0
+            exponents = exponents_of(spread if standardize else spread.max(keepdims=True)) + headroom
+            units = np.where(exponents > scales.NONE + headroom, exponents, 0)
             return cls(label, np.ldexp(away, -units), offset, fine, exponents, None, tags, own)
-        # In units of the largest distance first: then squares neither overflow nor vanish.
+        # In units of the largest distance, so that squares neither overflow nor underflow.
         units = np.where(varies, exponents_of(spread), 0)
         near = np.ldexp(away, -units)
         near -= near.mean(axis=0)
@@ -81,7 +85,7 @@ class WideColumns:
         return turned_chunks(table, self.label, self.values, self.tags)
 
     def share_sums(self) -> list[list[InputPacket]]:
-        """Means, units, products of rows and deviations as far as the owner knows them; all secret."""
+        """Return shares of means, units, Gram matrix and deviations, as far as the owner computes them."""
         found = [
             *rows.share_numbers(self.offset, self.fine),
             share(self.exponents, scales.EXPONENT, f"exponents of {self.label}"),
@@ -96,9 +100,10 @@ class WideColumns:
 
 @dataclass
 class WideRows:
-    """An owner's rows less their means, in units of 2^exponents, with rows of zeros below them.
+    """An owner's rows minus their means, in units of 2^exponents, followed by rows of zeros.
 
-    mean, rest: the means, as doubles and what these lack. roots: of the sums of squares of the columns, if they are standardised.
+    mean, rest: the means as doubles and their rounding errors. roots: square roots of the columns' sums of squares, if
+    standardised.
     """
 
     label: str
@@ -128,7 +133,7 @@ class WideRows:
         return turned_chunks(table, self.label, self.values)
 
     def share_sums(self) -> list[list[InputPacket]]:
-        """All beside the rows, in the order of `wide_scales.WideOwnerMoments`; all secret."""
+        """Return shares of all inputs except the rows, in the order of `wide_scales.WideOwnerMoments`."""
         rest, _ = rows.cut(self.mean, self.rest)
         found = [
             share(np.array([self.count]), joint_covariance.COUNT, "count"),
@@ -142,26 +147,28 @@ class WideRows:
 
 
 def padded(count: int) -> int:
-    """Rows that an owner of so many uploads."""
+    """Return the number of rows that an owner with this number of rows uploads."""
     return -(-count // ROWS_TOGETHER) * ROWS_TOGETHER
 
 
 def exponents_of(spread: Floats) -> NDArray[np.int64]:
-    """The smallest e with |x| < 2^e for numbers up to `spread`; NONE for zeros."""
+    """Return the smallest e with |x| < 2^e for numbers up to `spread`; NONE for zeros."""
     _, found = np.frexp(spread)
     return np.where(spread > 0, found, scales.NONE).astype(np.int64)
 
 
-ROOM_FOR_SQUARES = 7
-"""Columns that servers standardise are in units 2^7 times as large: the sum of squares of 2^13 rows then stays below 1."""
+SQUARES_HEADROOM_BITS = 7
+"""log2 of the factor of the unit of columns that servers standardise: the sum of squares of 2^13 rows stays below 1."""
 
 
 def turned_chunks(table: int, label: str, values: Floats, tags: Words | None = None) -> Iterator[Chunk]:
-    """Shares of columns, one below the other; the tags of the rows go with the first chunk."""
-    step = max(1, PIECE_NUMBERS // max(1, len(values)))
+    """Yield shares of columns, one below the other. The first chunk has the tags of the rows."""
+    step = max(1, CHUNK_NUMBERS // max(1, len(values)))
     for start in range(0, values.shape[1], step):
         part = np.ascontiguousarray(values[:, start : start + step].T)
         encoded, bad = ring.encode(part, ENTRY_FRAC, 2)
         if bad >= 0:
-            raise OwnerError(f"{label}: a value is beyond the scale of its column.")
+            raise OwnerError(
+                f"{label}: a value exceeds the scale of its column. The table changed while it was read; run again."
+            )
         yield Chunk(table, [share_ring(encoded, ENTRIES)], rows=True, tags=tags if start == 0 else None)

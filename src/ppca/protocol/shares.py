@@ -114,7 +114,8 @@ class Shares(Unreadable):
     def _split(self, which: Held) -> Data:
         if which not in self.held:
             raise TypeError(
-                f"{self!r} cannot be the {which.name} operand of a product: it holds only its {self.held.name} split, as "
+                f"{self!r} cannot be the {which.name} operand of a product: it holds only its {self.held.name} split, "
+                f"as "
                 "the result of a one-sided product. Compute that product without only=."
             )
         share: Data = self._data[which - 1]

@@ -1,8 +1,10 @@
-"""How far components can be from those of the exact covariance: bounds of angles from what was verified, and gaps of variances.
+"""How far components can be from those of the exact covariance: bounds of angles from what was verified, and gaps of
+variances.
 
-Let A be the matrix that the servers decomposed, |A|_F in [1/2, 1), and A' the same matrix without any rounding, |A - A'|_2 <= e.
-Verified: |A v - mu v| <= rho for every component v. Known: mu_1 >= mu_2 >= ..., and for what was left out a bound u with
-z'Az <= u z'z for all z orthogonal to the components. Then (Courant and Fischer), up to 1e-7 of rho and 1e-14,
+Let A be the matrix that the servers decomposed, |A|_F in [1/2, 1), and A' the same matrix without any rounding, |A -
+A'|_2 <= e.
+Verified: |A v - mu v| <= rho for every component v. Known: mu_1 >= mu_2 >= ..., and for what was left out a bound u
+with z'Az <= u z'z for all z orthogonal to the components. Then (Courant and Fischer), up to 1e-7 of rho and 1e-14,
 
     the i - 1 largest eigenvalues of A are at least mu_(i-1) - rho
     all but the i largest ones are at most max(mu_(i+1), u) + 2 rho
@@ -50,7 +52,7 @@ class Bounds:
     moved: float
 
     def angle(self, first: NDArray[np.intp] | int, stop: NDArray[np.intp] | int) -> Floats:
-        """Bounds of the angles between the spaces of components first .. stop - 1 and the exact ones."""
+        """Bound of the angles between the spaces of components first .. stop - 1 and the exact ones."""
         rho = self.residual * ALMOST_UNIT + SQUARED
         above, below = np.append(np.inf, self.values)[first], np.append(self.values, -np.inf)[stop]
         upper = above - self.values[first] - rho
@@ -59,12 +61,13 @@ class Bounds:
         return np.asarray(np.arcsin((rho + self.moved) / gap))
 
     def angles(self) -> Floats:
-        """Bounds of the angles of all components."""
+        """Bound of the angles of all components."""
         each = np.arange(len(self.values))
         return self.angle(each, each + 1)
 
     def spaces(self) -> list[tuple[int, int, float]]:
-        """Neighbouring components that are not determined one by one, and span a space that is: first, stop and its angle."""
+        """Neighbouring components that are not determined one by one, and span a space that is: first, stop and its
+        angle."""
         loose = np.append(self.angles() > DETERMINED, False)
         found, at = [], 0
         while at < len(self.values):
@@ -84,10 +87,10 @@ class Bounds:
 def column_error(errors: dict[str, float], scale: NDArray[np.int64], deviation: Floats | None, largest: float) -> float:
     """|A - A'|_2 that comes of the data on their way into A, from what servers tell of rounding.
 
-    scale: exponents of the columns. deviation: of the columns, if these were divided by it. largest: the largest variance along
-    a component (of standardised columns, if they are), with the divisor n.
-    A column j of X, X'X = C, is off by `column` 2^(scale_j); standardised by `scaling` besides, and once more by its deviation.
-    With t = |E|_F / |X|_2, X'X is off by 2 t + t^2 of its largest eigenvalue, and |A|_F <= 1.
+    scale: exponents of the columns. deviation: of the columns, if these were divided by it. largest: the largest
+    variance along a component (of standardised columns, if they are), with the divisor n. A column j of X, X'X = C, is
+    off by `column` 2^(scale_j); standardised by `scaling` besides, and once more by its deviation. With t = |E|_F /
+    |X|_2, X'X is off by 2 t + t^2 of its largest eigenvalue, and |A|_F <= 1.
     """
     if largest <= 0:
         return 0.0

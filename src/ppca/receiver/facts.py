@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ..runtime.files import write_whole
 
-MOST_EXPONENT = 1100
+MAX_EXPONENT = 1100
 """Scales are powers of two around the numbers of the data, which are doubles: no exponent is larger, of either sign."""
 
 
@@ -18,7 +18,8 @@ MOST_EXPONENT = 1100
 class SharedFacts:
     """What is public of a model whose shares stay with the servers: enough to use it, nothing of its content.
 
-    allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`). tolerance: as in `PCAModel`.
+    allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`). tolerance: as in
+    `PCAModel`.
     """
 
     name: str
@@ -49,13 +50,13 @@ class SharedFacts:
         wrong = [name for name, good in facts._checks().items() if not good]
         if wrong:
             raise ValueError(
-                f"cannot read {path}: {' and '.join(wrong)} cannot be of a model. Put the file back as `ppca fit` wrote it, "
-                "or fit again."
+                f"cannot read {path}: {' and '.join(wrong)} cannot be of a model. Put the file back as `ppca fit` "
+                "wrote it, or fit again."
             )
         return facts
 
     def _checks(self) -> dict[str, bool]:
-        """Whether each field is of its type, and of a model's size."""
+        """Return whether each field is of its type, and of a model's size."""
         exponents, names = self.scale_exponents, self.feature_names
         scaled = _all(exponents, _small) and exponents != []
         width = len(exponents) if scaled else None
@@ -85,7 +86,7 @@ def _whole(value: Any) -> bool:
 
 
 def _small(value: Any) -> bool:
-    return _whole(value) and abs(value) <= MOST_EXPONENT
+    return _whole(value) and abs(value) <= MAX_EXPONENT
 
 
 def _text(value: Any) -> bool:
@@ -102,7 +103,7 @@ def _opening(line: Any) -> bool:
 
 
 def read_whole(path: Path, form: str) -> dict[str, Any]:
-    """What was written in this format; anything else is refused."""
+    """Return what was written in this format; anything else is refused."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or data.pop("format", None) != form:

@@ -100,8 +100,8 @@ def cautions(model: PCAModel, owners: int | None = None, *, by_columns: bool = F
         found.append(
             (
                 "The check on shares failed.",
-                "The decomposition is not as accurate as the tolerance promises. Fit again with more iterations or a larger "
-                "tolerance before using it.",
+                "The decomposition is not as accurate as the tolerance promises. Fit again with more iterations or "
+                "a larger tolerance before using it.",
             )
         )
     if (notice := model.scale_notice()) is not None:

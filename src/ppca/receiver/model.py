@@ -34,12 +34,13 @@ class PCAModel:
     """Components and variances in the units of the data, as scikit-learn has them.
 
     resolution: a variance below this part of the total is noise of the computation, and so is its component.
-    tolerance: the tolerance that was reached: the result was verified with it. A solver may reach less than was asked for.
+    tolerance: the tolerance that was reached: the result was verified with it. A solver may reach less than was asked
+    for.
     component_error: for every component a bound of its angle to the exact one, in radians (see `angles`).
-    spaces: neighbouring components that are determined only together, by the space they span: the first and the last, counted
-    from 1, and a bound of the angle of that space.
-    certificate: of a solver that looked for the largest components only, what is excluded that it missed: a variance of `factor`
-    times the last one that it found (and above `floor` of the total), but with `probability`.
+    spaces: neighbouring components that are determined only together, by the space they span: the first and the last,
+    counted from 1, and a bound of the angle of that space.
+    certificate: of a solver that looked for the largest components only, what is excluded that it missed: a variance of
+    `factor` times the last one that it found (and above `floor` of the total), but with `probability`.
     """
 
     components: Floats
@@ -70,12 +71,12 @@ class PCAModel:
         names: list[str] | None,
         audit: list[dict[str, Any]],
     ) -> Self:
-        """Puts the revealed parts of a fit into the units of the data, with deterministic signs."""
+        """Put the revealed parts of a fit into the units of the data, with deterministic signs."""
         parts = Parts.of(result, scale)
         if parts.missing or parts.components is None or parts.variances is None or parts.mean is None:
             raise ValueError(
-                f"this receiver did not get the {' and the '.join(parts.missing)} of the fit, so it has no whole model; what it "
-                "got can be had as tables"
+                f"this receiver did not get the {' and the '.join(parts.missing)} of the fit, so it has no whole "
+                "model; what it got can be had as tables"
             )
         return cls(
             components=parts.components,
@@ -121,13 +122,14 @@ class PCAModel:
 
     @property
     def noise_resolved(self) -> bool:
-        """Whether `noise_variance` stands above the noise of the computation, or is zero because nothing was left out."""
+        """Return whether `noise_variance` stands above the noise of the computation, or is zero because nothing was
+        left out."""
         left = min(self.components.shape[1], self.rows) - len(self.components)
         floor = self.resolution * self.total_variance * (len(self.components) + 1)
         return bool(left == 0 or self.noise_variance * left > floor)
 
     def remarks(self) -> list[str]:
-        """What a reader must know of components that are not determined one by one, in sentences."""
+        """Return what a reader must know of components that are not determined one by one, in sentences."""
         found = []
         spanned = np.zeros(len(self.components), bool)
         for space in self.spaces:
@@ -146,12 +148,14 @@ class PCAModel:
         if len(loose):
             which = f"Component {loose[0]} is" if len(loose) == 1 else f"Components {_ranges(loose)} are"
             found.append(
-                f"{which} not determined to this accuracy: variances are so close that the angle error may exceed {DETERMINED:g}."
+                f"{which} not determined to this accuracy: variances are so close that the angle error may exceed "
+                f"{DETERMINED:g}."
             )
         return found
 
     def scale_notice(self) -> str | None:
-        """What a reader should know if one column is nearly all of the first component: then scales decide, not correlation."""
+        """Return what a reader should know if one column is nearly all of the first component: then scales decide, not
+        correlation."""
         if self.scale is not None or self.components.shape[1] == 1:
             return None
         weights, ratio = self.components[0] ** 2, float(self.explained_variance_ratio[0])
@@ -161,8 +165,8 @@ class PCAModel:
         name = repr(self.feature_names[column]) if self.feature_names else str(column + 1)
         return (
             f"component 1 explains {100 * ratio:.2f} % of the variance and is almost only column {name} (loading "
-            f"{abs(self.components[0, column]):.4f}): that column has the largest scale. If columns have different units, "
-            "standardise them"
+            f"{abs(self.components[0, column]):.4f}): that column has the largest scale. If columns have different "
+            "units, standardise them"
         )
 
     @property
@@ -188,7 +192,8 @@ class PCAModel:
         return np.asarray(np.einsum("ij,ij->i", rest, rest))
 
     def covariance(self) -> Floats:
-        """Of probabilistic PCA (Tipping and Bishop): kept variances, and the mean of those left out in every other direction."""
+        """Of probabilistic PCA (Tipping and Bishop): kept variances, and the mean of those left out in every other
+        direction."""
         return self._spread(self.explained_variance, self.noise_variance, self._units)
 
     def precision(self) -> Floats:
@@ -226,16 +231,17 @@ class PCAModel:
         return np.asarray(matrix * np.outer(units, units))
 
     def _refuse_flat(self, what: str) -> None:
-        """Refuses a model in which some direction does not vary: its covariance is singular."""
+        """Refuse a model in which some direction does not vary: its covariance is singular."""
         least = self.noise_variance if self._left_out else np.inf
         if min(least, float(self.explained_variance.min(initial=np.inf))) <= self.resolution * self.total_variance:
             raise ValueError(
                 f"the covariance of this model is singular, so it has {what}: a variance lies below the resolution, "
-                f"{self.resolution:.1g} of the total. Fit with fewer components, or without constant and dependent columns."
+                f"{self.resolution:.1g} of the total. Fit with fewer components, or without constant and dependent "
+                f"columns."
             )
 
     def refuse_rounded(self, *, outside: bool = False) -> None:
-        """Refuses rows in the clear if doubles, which rows and means are then, are too coarse for a component.
+        """Refuse rows in the clear if doubles, which rows and means are then, are too coarse for a component.
 
         outside: also if they are too coarse for what the components leave out.
         """
@@ -249,8 +255,9 @@ class PCAModel:
             column = int(moved[bad.argmax()].argmax())
             name, mean = self.feature_names[column] if self.feature_names else str(column + 1), self.mean[column]
             raise ValueError(
-                f"column {name!r} has a mean of {mean:.3g}, where doubles are {np.spacing(abs(mean)):.2g} apart: too far for "
-                "rows in the clear under this model. Subtract the same offset from the column at all owners, and fit again."
+                f"column {name!r} has a mean of {mean:.3g}, where doubles are {np.spacing(abs(mean)):.2g} apart: too "
+                "far for rows in the clear under this model. Subtract the same offset from the column at all "
+                "owners, and fit again."
             )
 
     def _centred(self, rows: Floats) -> Floats:

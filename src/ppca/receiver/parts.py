@@ -1,4 +1,5 @@
-"""The parts of a fit that a receiver got, in the units of the data: all of them make a model, some of them are tables."""
+"""The parts of a fit that a receiver got, in the units of the data: all of them make a model, some of them are
+tables."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Parts:
 
     @classmethod
     def of(cls, result: dict[str, Any], scale: NDArray[np.int64]) -> Self:
-        """From what the servers returned, joined for one receiver (`unsealing.received`). scale: exponents of its columns."""
+        """From what the servers returned, joined for one receiver (`unsealing.received`). scale: exponents of its
+        columns."""
         rows, grow, standardized = int(result["rows"]), np.ldexp(1.0, scale), bool(result["standardized"])
         # The servers had ratio * C; of owners of rows it is n / 4^h with 4^h above n, which only the receiver knows.
         ratio = result["ratio"] or rows / 4.0 ** -(-rows.bit_length() // 2)
@@ -68,7 +70,7 @@ class Parts:
         return found
 
     def _bound_angles(self, result: dict[str, Any], moved: float) -> None:
-        """Finds `angles` and `spaces`. moved: |A - A'|_2, see `angles`."""
+        """Find `angles` and `spaces`. moved: |A - A'|_2, see `angles`."""
         assert self.components is not None
         count, width = self.components.shape
         values = np.asarray(result["values"], np.float64)
@@ -98,7 +100,8 @@ class Parts:
         return self.variances / self.total_variance if self.total_variance else np.zeros_like(self.variances)
 
     def tables(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """What there is as tables, by the name of their file: columns by their headings. names: of the receiver's columns."""
+        """Return what there is as tables, by the name of their file: columns by their headings. names: of the
+        receiver's columns."""
         found: dict[str, dict[str, Any]] = {}
         for name, vectors in (("components", self.components), ("loadings", self.loadings)):
             if vectors is not None:

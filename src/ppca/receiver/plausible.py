@@ -1,7 +1,7 @@
 """Refuse impossible results: what no data can give, because an owner or a server did not follow the program.
 
-A result whose decomposition was not verified on shares is refused, too. The checks are on what the servers returned, joined for
-one receiver (`unsealing`), before it is put into the units of the data.
+A result whose decomposition was not verified on shares is refused, too. The checks are on what the servers returned,
+joined for one receiver (`unsealing`), before it is put into the units of the data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from ..algorithms.joint_covariance import COUNT_BITS
 from ..algorithms.scales import NONE
 
-LARGEST_EXPONENT = 1100
+MAX_EXPONENT = 1100
 ROUNDING = 1e-6
 """Part of the total variance that rounding can make of a variance of zero."""
 
@@ -64,8 +64,8 @@ def check_uses(result: dict[str, Any]) -> None:
 def _check_facts(result: dict[str, Any], standardized: bool) -> None:
     if result["verified"] is not True:
         raise ImpossibleResult(
-            "the servers could not verify the decomposition on shares. Propose the job again with fewer components or with "
-            "another solver"
+            "the servers could not verify the decomposition on shares. Propose the job again with fewer components "
+            "or with another solver"
         )
     if result["standardized"] is not standardized:
         raise ImpossibleResult(f"standardized is {result['standardized']!r}; the job says {standardized}")
@@ -92,7 +92,7 @@ def _check_variances(result: dict[str, Any], count: int) -> None:
 
 
 def _shape(result: dict[str, Any], name: str, shape: tuple[int, ...], largest: float = np.inf) -> bool:
-    """Whether there is such a part; it has this shape and finite numbers up to `largest`."""
+    """Return whether there is such a part; it has this shape and finite numbers up to `largest`."""
     if name not in result:
         return False
     values = np.asarray(result[name])
@@ -107,5 +107,5 @@ def _exponents(result: dict[str, Any], name: str, count: int) -> None:
     if not _shape(result, name, (count,)):
         return
     values = np.asarray(result[name])
-    if values.dtype.kind not in "iu" or values.min() < 2 * NONE or values.max() > LARGEST_EXPONENT:
+    if values.dtype.kind not in "iu" or values.min() < 2 * NONE or values.max() > MAX_EXPONENT:
         raise ImpossibleResult(f"{name} run from {values.min()} to {values.max()}; no number has such a scale")

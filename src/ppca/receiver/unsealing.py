@@ -1,4 +1,5 @@
-"""Results in the clear: the receiver joins the four servers' parts. Public values must agree, sealed ones are unsealed."""
+"""Results in the clear: the receiver joins the four servers' parts. Public values must agree, sealed ones are
+unsealed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..jobs.kept import CLIENT
 from ..protocol import InconsistentShares, Sealed, unseal
-from ..runtime import PerSeat
+from ..runtime import PerServer
 
 
 def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
@@ -19,7 +20,7 @@ def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
         raise InconsistentShares(f"{where} has not the same form on all servers; it was not used")
     if isinstance(first, Sealed):
         return unseal(values)
-    if isinstance(first, PerSeat):
+    if isinstance(first, PerServer):
         return [value.value for value in values]
     if isinstance(first, list | tuple):
         return [unsealed(list(items), f"{where}[{i}]") for i, items in enumerate(zip(*values, strict=True))]
@@ -27,18 +28,19 @@ def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
         return {key: unsealed([value[key] for value in values], f"{where}[{key!r}]") for key in first}
     if not all(_same(first, other) for other in values[1:]):
         raise InconsistentShares(
-            f"{where} is a public value that differs between the servers; it was not used. If they keep a model, fit it again."
+            f"{where} is a public value that differs between the servers; it was not used. If they keep a model, fit "
+            f"it again."
         )
     return first
 
 
 def received(result: dict[str, Any], receiver: str = CLIENT) -> dict[str, Any]:
-    """What one receiver has of a result: what is public, and what was revealed to it."""
+    """Return what one receiver has of a result: what is public, and what was revealed to it."""
     return {**{key: value for key, value in result.items() if key != "to"}, **result["to"][receiver]}
 
 
 def _form(value: Any) -> Any:
-    """What must be equal before values can be compared or merged part by part."""
+    """Return what must be equal before values can be compared or merged part by part."""
     if isinstance(value, list | tuple):
         return list, len(value)
     if isinstance(value, dict):

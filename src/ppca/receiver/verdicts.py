@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 def check_limits(threshold: float | None, contamination: float | None, scores: bool) -> None:
-    """Refuses what cannot be a limit between normal and anomalous rows, and to look for nothing."""
+    """Refuse what cannot be a limit between normal and anomalous rows, and to look for nothing."""
     if threshold is None and contamination is None and not scores:
         raise ValueError("nothing to find: give a threshold, a contamination, or ask for the scores")
     if threshold is not None and contamination is not None:
@@ -25,7 +25,7 @@ def check_limits(threshold: float | None, contamination: float | None, scores: b
 
 
 def flags_of(scores: Floats, threshold: float | None, contamination: float | None) -> NDArray[np.bool_] | None:
-    """What `SharedModel.detect` flags, from plain scores."""
+    """Return what `SharedModel.detect` flags, from plain scores."""
     if threshold is not None:
         return np.asarray(scores > threshold)
     if contamination is None:

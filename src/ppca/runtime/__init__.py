@@ -1,7 +1,7 @@
-"""How four servers run a program. Everything here sees shares only: packets of inputs, messages, sealed parts of results."""
+"""Run a program on four servers: processes, messages, kept records. Everything here sees shares only."""
 
 from ..jobs.operator import DaskCluster, OperatorError
-from .codec import CodecError, PerSeat
+from .codec import CodecError, PerServer
 from .failure import ServersFailed
 from .local import LocalServers
 from .outcome import Account, Outcome
@@ -15,7 +15,7 @@ __all__ = [
     "LocalServers",
     "OperatorError",
     "Outcome",
-    "PerSeat",
+    "PerServer",
     "ProgramError",
     "Servers",
     "ServersFailed",

@@ -1,9 +1,10 @@
-"""Values on the control channel: JSON for structure, raw buffers for arrays. No pickle: a message can only be data.
+"""Encoding of values on the control channel: JSON for structure, raw buffers for arrays. No pickle, so messages hold
+data only.
 
 Lists, dicts with string keys, numbers, strings, booleans and None are JSON. Arrays, input packets and sealed results
-become {"$": kind, ...} with the numbers of their buffers. Tuples arrive as lists, NumPy scalars as Python numbers.
+become {"$": kind, ...} with the indices of their buffers. Tuples arrive as lists, NumPy scalars as Python numbers.
 
-What a message says of sizes is checked before anything is made of it: nothing here allocates more than the message has bytes.
+Sizes in a message are checked before use: decoding does not allocate more bytes than the message has.
 """
 
 from __future__ import annotations
@@ -18,37 +19,37 @@ import numpy as np
 from ..protocol import InputPacket, Pending, RingType, Sealed, SecretArray
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
-_ARRAYS = "biufcSU"  # kinds of NumPy types that are plain data
+_ARRAYS = "biufcSU"  # `kind` of NumPy types that are plain data
 _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAYS}][0-9]{{1,9}}")
 
 DEEPEST = 64
-"""Levels of lists and dictionaries inside each other."""
+"""Maximum nesting depth of lists and dictionaries."""
 
-MOST_AXES = 16
-MOST_ELEMENTS = 1 << 48
-"""Of any shape, axes of length 0 left out, so that sizes fit into 64 bits. What a server takes is limited by its operator."""
+MAX_AXES = 16
+MAX_ELEMENTS = 1 << 48
+"""Maximum product of the axes of a shape, without axes of length 0, so that sizes fit into 64 bits."""
 
 
 class CodecError(ValueError):
-    """A value cannot travel, or a message is malformed."""
+    """A value cannot be encoded, or a message is malformed."""
 
 
 @dataclass(frozen=True)
-class PerSeat:
+class PerServer:
     """A public value that may differ between servers (a measurement): the client gets the list of all four."""
 
     value: Any
 
 
 def pack(value: Any, buffers: list[bytes], where: str = "the value", depth: int = 0) -> Any:
-    """`value` as JSON-able data; the bytes of its arrays are appended to `buffers`. `where` is for error messages."""
+    """Return `value` as data for JSON; append the bytes of its arrays to `buffers`. where: place for error messages."""
     if depth > DEEPEST:
-        raise CodecError(f"{where[:60]}... lies deeper than {DEEPEST} levels; flatten the value")
+        raise CodecError(f"{where[:60]}... is nested deeper than {DEEPEST} levels; flatten the value")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in _ARRAYS:
-            raise CodecError(f"{where} is an array of type {value.dtype}, which cannot travel; convert it to numbers")
+            raise CodecError(f"{where} is an array of type {value.dtype}, which cannot be sent; convert it to numbers")
         return {"$": "array", "type": value.dtype.str, "shape": list(value.shape), "at": _put(value.tobytes(), buffers)}
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return value.item()
@@ -68,7 +69,7 @@ def pack(value: Any, buffers: list[bytes], where: str = "the value", depth: int 
             "row": _put(value.row, buffers),
             "column": _put(value.column, buffers),
         }
-    if isinstance(value, PerSeat):
+    if isinstance(value, PerServer):
         return {"$": "own", "value": pack(value.value, buffers, where, depth + 1)}
     if isinstance(value, list | tuple):
         return [
@@ -77,7 +78,7 @@ def pack(value: Any, buffers: list[bytes], where: str = "the value", depth: int 
         ]
     if isinstance(value, dict):
         if not all(isinstance(key, str) and key != "$" for key in value):
-            raise CodecError(f"{where} is a dictionary whose keys are not all strings other than '$'; rename its keys")
+            raise CodecError(f"{where} is a dictionary with a key that is not a string, or is '$'; rename its keys")
         return {key: pack(item, buffers, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
     raise CodecError(f"{where} is {_refusal(value)}")
 
@@ -90,13 +91,13 @@ def _refusal(value: Any) -> str:
         )
     if isinstance(value, Pending):
         return "an operation that was not awaited; write 'await' before it"
-    return f"a {type(value).__name__}, which cannot travel; use numbers, strings, arrays, lists and dictionaries"
+    return f"a {type(value).__name__}, which cannot be sent; use numbers, strings, arrays, lists and dictionaries"
 
 
 def unpack(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
-    """The inverse of `pack`. Anything that `pack` does not write is a CodecError."""
+    """Decode what `pack` wrote; raise CodecError for anything else."""
     if depth > DEEPEST:
-        raise CodecError(f"a message lies deeper than {DEEPEST} levels")
+        raise CodecError(f"a message is nested deeper than {DEEPEST} levels")
     if isinstance(value, list):
         return [item if type(item) in _PLAIN else unpack(item, buffers, depth + 1) for item in value]
     if not isinstance(value, dict):
@@ -106,7 +107,7 @@ def unpack(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
     kind = value["$"]
     try:
         if kind == "own":
-            return PerSeat(unpack(value["value"], buffers, depth + 1))
+            return PerServer(unpack(value["value"], buffers, depth + 1))
         shape = _shape(value["shape"])
         if kind == "array":
             return _array(value["type"], shape, _get(value["at"], buffers))
@@ -124,23 +125,23 @@ def unpack(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
 
 def _array(kind: Any, shape: tuple[int, ...], buffer: bytes) -> Any:
     if not (isinstance(kind, str) and _ARRAY_TYPE.fullmatch(kind)):
-        raise ValueError("its type is none of plain numbers and texts")
+        raise ValueError("its type is neither a plain number nor text")
     dtype = np.dtype(kind)
     if len(buffer) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{len(buffer)} bytes are not an array of this shape")
     if not buffer:
         if math.prod(shape):
-            raise ValueError("elements of no size are no array")
+            raise ValueError("elements of 0 bytes with a non-empty shape are invalid")
         return np.empty(shape, dtype)
     array = np.frombuffer(buffer, dtype).reshape(shape)
     return array if array.flags.writeable else array.copy()
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """A shape of which sizes can be computed; whether there are so many bytes is for the caller to say."""
+    """Return a valid shape. The caller compares its size with the bytes of the buffer."""
     shape = _integers(value)
-    if len(shape) > MOST_AXES or min(shape, default=0) < 0 or math.prod(n for n in shape if n) > MOST_ELEMENTS:
-        raise ValueError(f"a shape has at most {MOST_AXES} axes and {MOST_ELEMENTS:,} elements")
+    if len(shape) > MAX_AXES or min(shape, default=0) < 0 or math.prod(n for n in shape if n) > MAX_ELEMENTS:
+        raise ValueError(f"a shape has at most {MAX_AXES} axes and {MAX_ELEMENTS:,} elements")
     return shape
 
 
@@ -157,7 +158,7 @@ def _put(payload: bytes, buffers: list[bytes]) -> int:
 
 def _get(number: Any, buffers: list[bytes]) -> bytes:
     if type(number) is not int or not 0 <= number < len(buffers):
-        raise IndexError(f"no buffer of that number among {len(buffers)}")
+        raise IndexError(f"the index of a buffer is not among the {len(buffers)} buffers")
     return buffers[number]
 
 

@@ -1,7 +1,8 @@
-"""The client's side of the control channels: all four servers at once, waiting no longer than needed.
+"""The client's side of the control channels: talk to all four servers at the same time.
 
-Nothing here blocks on one server. Messages go out and come in as the sockets allow; a server that reads nothing (stopped),
-says nothing (dead) or says nonsense is a failure with its server, and the others are still heard.
+No operation blocks on one server: messages are sent and received as the sockets allow. A server that does not read
+(stopped), does not answer (dead) or sends an invalid message counts as failed, and the client continues with the
+others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .control import ChannelClosed, Message, MessageReader, encode
 from .failure import SILENT, Failure
 
 GRACE = 1.0
-"""Seconds to wait for the other servers' views once one has failed: they are told at once, see `Mesh.abort`."""
+"""Seconds to wait for reports of the other servers after one has failed. They learn of it at once, see `Mesh.abort`."""
 
 
 FIELDS = {
@@ -32,11 +33,11 @@ FIELDS = {
     "done": ("result", "seconds", "stats", "audit"),
     "failed": ("error", "trace", "step", "rank"),
 }
-"""What a server's messages must have."""
+"""Required fields of a server's messages, by kind."""
 
 
 class Process(Protocol):
-    """What is needed of a process here: `subprocess.Popen` has it."""
+    """Part of the interface of `subprocess.Popen` that is used here."""
 
     @property
     def pid(self) -> int: ...
@@ -47,22 +48,22 @@ class Process(Protocol):
 
 
 class ServerProcess:
-    """One server as the client sees it: its process and the control channel to it."""
+    """One server from the client's side: its process and the control channel to it."""
 
-    def __init__(self, seat: int, process: Process, connection: socket.socket) -> None:
+    def __init__(self, number: int, process: Process, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self.seat = seat
+        self.number = number
         self.process = process
         self.connection = connection
         self.outgoing: deque[memoryview] = deque()
         self._reader = MessageReader()
 
     def say(self, kind: str, **fields: Any) -> None:
-        """Queues a message; `converse` sends it."""
+        """Queue a message; `converse` sends it."""
         self.outgoing += [memoryview(piece) for piece in encode(kind, **fields)]
 
     def send(self) -> None:
-        """Sends what the kernel takes at once of what is queued."""
+        """Send as many queued bytes as the socket accepts without blocking."""
         try:
             while self.outgoing:
                 sent = self.connection.send(self.outgoing[0])
@@ -71,43 +72,43 @@ class ServerProcess:
                     self.outgoing.popleft()
         except BlockingIOError:
             pass
-        except OSError:  # it is gone; what it said before is still to be read
+        except OSError:  # the server has ended; its earlier messages can still be read
             self.outgoing.clear()
 
     def receive(self) -> Message | None:
-        """The next message, if it is complete."""
+        """Return the next message if it is complete, otherwise None."""
         with contextlib.suppress(BlockingIOError):
             return self._reader.read(self.connection)
         return None
 
     def lost(self) -> str:
-        """What became of a server whose channel has closed."""
+        """Return why the channel of a server closed: exit code, signal, or still running."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
         code = self.process.poll()
         if code is None:
             return f"process {self.process.pid} closed its control channel but still runs"
         if code >= 0:
-            return f"the process ended with exit code {code}; what it printed before is on the client's standard error"
+            return f"the process ended with exit code {code}; its output is on the client's standard error"
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        hint = " (by hand, or by the system when memory runs out)" if -code == signal.SIGKILL else ""
+        hint = " (by a user, or by the system if memory ran out)" if -code == signal.SIGKILL else ""
         return f"the process was killed by {name}{hint}"
 
 
 @dataclass
 class Heard:
-    """What the servers answered. `failures` are in the order of their arrival."""
+    """Answers of the servers. `failures` are in order of arrival."""
 
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     refusals: dict[int, dict[str, Any]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
     @property
-    def seats(self) -> set[int]:
-        return {*self.answers, *self.refusals, *(failure.seat for failure in self.failures)}
+    def servers(self) -> set[int]:
+        return {*self.answers, *self.refusals, *(failure.server for failure in self.failures)}
 
 
 def converse(
@@ -118,7 +119,7 @@ def converse(
     waiting: bool = False,
     progress: Callable[[str, float | None, int], None] | None = None,
 ) -> Heard:
-    """Sends what is queued and hears every server once: an answer of the kind `wanted`, a refusal, or a failure.
+    """Send queued messages and receive one answer of every server: of the kind `wanted`, a refusal, or a failure.
 
     Servers run the same program, so they answer at about the same time: once one has answered (or from the start, if
     `waiting`), the others may be silent for `patience` seconds. Once one has failed, GRACE counts instead.
@@ -147,55 +148,54 @@ def converse(
                     selector.unregister(server.connection)
             if heard.failures and not failed_before:
                 deadline = time.monotonic() + GRACE
-            elif not heard.failures and (deadline is not None or heard.seats):
+            elif not heard.failures and (deadline is not None or heard.servers):
                 deadline = time.monotonic() + patience
     return heard
 
 
 def _hear(server: ServerProcess, wanted: str, heard: Heard, progress: Callable[..., None] | None) -> bool:
-    """Reads from one server; True once its answer is complete."""
-    seat = server.seat
+    """Read from one server; return True when its answer is complete."""
     try:
         message = server.receive()
     except ChannelClosed:
         lost = server.lost()
-        heard.failures.append(Failure(seat, lost, cause=lost))
+        heard.failures.append(Failure(server.number, lost, cause=lost))
         return True
     except CodecError as error:
-        heard.failures.append(Failure(seat, f"it sent nonsense on its control channel: {error}"))
+        heard.failures.append(Failure(server.number, f"it sent an invalid message on its control channel: {error}"))
         return True
     if message is None:
         return False
     kind, fields = message
     lacking = [name for name in FIELDS.get(kind, ()) if name not in fields]
     if lacking:
-        heard.failures.append(Failure(seat, f"it sent {kind!r} without {' and '.join(lacking)}"))
+        heard.failures.append(Failure(server.number, f"it sent {kind!r} without {' and '.join(lacking)}"))
     elif kind == "progress":
         if progress is not None:
             progress(fields["text"], fields["fraction"], fields["rounds"])
         return False
     elif kind == wanted:
-        heard.answers[seat] = fields
+        heard.answers[server.number] = fields
     elif kind == "refused":
-        heard.refusals[seat] = fields
+        heard.refusals[server.number] = fields
     elif kind == "failed":
-        heard.failures.append(_told(seat, fields))
+        heard.failures.append(_told(server.number, fields))
     else:
-        heard.failures.append(Failure(seat, f"it answered {kind!r} where {wanted!r} was expected"))
+        heard.failures.append(Failure(server.number, f"it answered {kind!r} instead of {wanted!r}"))
     return True
 
 
-def _told(seat: int, fields: dict[str, Any]) -> Failure:
+def _told(server: int, fields: dict[str, Any]) -> Failure:
     try:
-        return Failure.from_fields(seat, fields)
+        return Failure.from_fields(server, fields)
     except (TypeError, ValueError, OverflowError):
-        return Failure(seat, "it sent nonsense about its failure")
+        return Failure(server, "it sent an invalid report of its failure")
 
 
 def _silent(server: ServerProcess, patience: float, after_failure: bool) -> Failure:
     waited = GRACE if after_failure else patience
     return Failure(
-        server.seat,
+        server.number,
         f"no report within {waited:g} s from process {server.process.pid}: it is stopped, or still computes on its own",
         rank=SILENT,
     )

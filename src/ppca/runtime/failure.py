@@ -1,8 +1,8 @@
-"""Why a run failed: what each server reported, told as one error that begins with the cause.
+"""Explain why a run failed: combine the reports of the four servers into one error that begins with the cause.
 
-One failure makes three more: when a server raises or dies, its peers lose their links. `explain` puts the cause first, the
-peers' views (they know the step) below it, and the traceback of the program last. A traceback shows code, never values;
-what an exception raised by a program says is up to the program.
+One failure causes three more: if a server raises or dies, its peers lose their links. `explain` puts the cause first,
+the reports of the peers (with the step) below it, and the traceback of the program last. A traceback shows code, never
+values. A program is responsible for the text of its own exceptions.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from ..transport import PeerError, TransportError, server_name
 from .codec import CodecError
 
 CAUSE, SUSPECT, SILENT, CONSEQUENCE = range(4)
-"""How much a failure explains: an exception or a death; a timeout or a wrong frame; no report; a lost peer."""
+"""Ranks of failures, the most informative first: exception or death; timeout or wrong frame; no report; lost peer."""
 
 _HERE = Path(__file__).parent
 OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen ")
-"""Where a traceback starts before it reaches the program: of no interest to its author."""
+"""Files whose frames are omitted from the top of a program's traceback."""
 
 FINAL = (InconsistentShares, InputRefused, OpeningRefused)
-"""Refusals and disagreements from below this room; `Refusal` and `CodecError` are final as well."""
+"""Final exceptions of lower layers: refusals and disagreements. `Refusal` and `CodecError` are also final."""
 
 STOPPED = "All servers were stopped; start new ones to run again."
 USABLE = "The servers have new links and can be used again."
 
 
 class ServersFailed(RuntimeError):
-    """A run failed. The message says which server, in which step, why, and what to do next."""
+    """A run failed. The message names the server, the step, the cause and the next action."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One server's failure. `step` is the number of its round since the servers connected, if known.
+    """The failure of one server. `step` is the number of its round since the servers connected, if known.
 
-    reported: whether the server said so itself, and so is still there.
-    final: whether it is a refusal or a disagreement, which running again cannot mend.
-    cause, places: what logs may say of it, free of data as well: the type of the exception, or what became of the process, and
-    where in the code it arose.
+    reported: whether the server reported it itself, so that it still runs.
+    final: whether it is a refusal or a disagreement, so that another attempt cannot succeed.
+    cause, places: text for logs, without data: the type of the exception or the end of the process, and the lines of
+    code.
     """
 
-    seat: int
+    server: int
     error: str
     trace: str = ""
     step: int | None = None
@@ -58,22 +58,22 @@ class Failure:
     places: str = ""
 
     @classmethod
-    def of(cls, seat: int, step: int | None, error: BaseException) -> Failure:
-        """The failure behind an exception that ended a server's program."""
-        if isinstance(error, TransportError):  # its message names server, peer and step
-            found = cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        elif isinstance(error, CodecError | Refusal | OpeningRefused):  # the message says it all
-            found = cls(seat, str(error), "", step, final=True)
+    def of(cls, server: int, step: int | None, error: BaseException) -> Failure:
+        """Return the failure for an exception that ended a server's program."""
+        if isinstance(error, TransportError):  # the message already names server, peer and step
+            found = cls(server, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
+        elif isinstance(error, CodecError | Refusal | OpeningRefused):  # the message is complete
+            found = cls(server, str(error), "", step, final=True)
         else:
-            found = cls(seat, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))
+            found = cls(server, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))
         return replace(found, cause=type(error).__name__, places=places(error.__traceback__))
 
     @classmethod
-    def from_fields(cls, seat: int, fields: dict[str, Any]) -> Failure:
-        """A failure that travelled in a message; the channel it came on says whose it is."""
+    def from_fields(cls, server: int, fields: dict[str, Any]) -> Failure:
+        """Return the failure in a message. The channel determines the server."""
         step = None if fields["step"] is None else int(fields["step"])
         return cls(
-            seat,
+            server,
             str(fields["error"]),
             str(fields["trace"]),
             step,
@@ -86,67 +86,68 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """What peers are told; free of data, so without the text of a program's exception, unless it is a refusal."""
+        """Reason that is sent to peers, without data: the text of a program's exception is omitted unless it is a
+        refusal."""
         return self.error if self.rank != CAUSE or (self.final and not self.trace) else "the program failed there"
 
 
 def explain(failures: Sequence[Failure], finished: Collection[int] = (), outlook: str = STOPPED) -> str:
-    """The text of the error. `failures` in order of arrival, `finished` are the servers whose program ended well.
+    """Return the text of the error. `failures` in order of arrival; `finished`: servers whose program succeeded.
 
-    outlook: what became of the servers.
+    outlook: the state of the servers afterwards.
     """
-    first = min(failures, key=lambda failure: failure.rank)  # the earliest of the most telling
+    first = min(failures, key=lambda failure: failure.rank)  # the earliest of the most informative ones
     same = [failure for failure in failures if (failure.error, failure.rank) == (first.error, CAUSE)]
     step = first.step
-    if step is None:  # a dead server cannot tell, but its peers know where they lost it
+    if step is None:  # a dead server cannot report its step, but its peers know when they lost it
         step = max((failure.step for failure in failures if failure.step is not None), default=None)
     if first.rank == CAUSE:
-        who = "all four servers" if len(same) == 4 else " and ".join(server_name(f.seat) for f in by_seat(same))
+        who = "all four servers" if len(same) == 4 else " and ".join(server_name(f.server) for f in by_server(same))
         lines = [f"{who} failed{'' if step is None else f' in step {step}'}: {first.error}"]
     else:
         same = [first]
-        lines = [first.error if first.rank != SILENT else f"{server_name(first.seat)}: {first.error}"]
-    others = {failure.seat: failure.error for failure in failures if failure not in same}
-    others |= {seat: "had finished its program" for seat in finished}
-    for seat, error in sorted(others.items()):
-        lines.append(f"  {error}" if error.startswith(server_name(seat)) else f"  {server_name(seat)}: {error}")
+        lines = [first.error if first.rank != SILENT else f"{server_name(first.server)}: {first.error}"]
+    others = {failure.server: failure.error for failure in failures if failure not in same}
+    others |= {server: "had finished its program" for server in finished}
+    for server, error in sorted(others.items()):
+        lines.append(f"  {error}" if error.startswith(server_name(server)) else f"  {server_name(server)}: {error}")
     lines += _traces(failures)
     return "\n".join([*lines, outlook])
 
 
 def _traces(failures: Sequence[Failure]) -> list[str]:
-    """Every different traceback, once."""
-    seats: dict[str, list[str]] = {}
-    for failure in by_seat(failures):
+    """Return every distinct traceback once."""
+    servers: dict[str, list[str]] = {}
+    for failure in by_server(failures):
         if failure.trace:
-            seats.setdefault(failure.trace.rstrip(), []).append(server_name(failure.seat))
-    if len(seats) == 1:
-        return list(seats)
-    return [f"--- {' and '.join(names)}\n{trace}" for trace, names in seats.items()]
+            servers.setdefault(failure.trace.rstrip(), []).append(server_name(failure.server))
+    if len(servers) == 1:
+        return list(servers)
+    return [f"--- {' and '.join(names)}\n{trace}" for trace, names in servers.items()]
 
 
-def by_seat(failures: Sequence[Failure]) -> list[Failure]:
-    return sorted(failures, key=lambda failure: failure.seat)
+def by_server(failures: Sequence[Failure]) -> list[Failure]:
+    return sorted(failures, key=lambda failure: failure.server)
 
 
 def _in_words(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # a program's exception class may be broken too
+    except Exception:  # str() of a program's exception can fail too
         text = "(its text cannot be shown)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def places(frames: TracebackType | None) -> str:
-    """Functions and lines of the last frames of a traceback, the last one first: what logs say of where an error arose."""
+    """Return functions and lines of the last frames of a traceback, the last one first, for logs."""
     return " < ".join(f"{place.name}:{place.lineno}" for place in reversed(traceback.extract_tb(frames)[-6:]))
 
 
 def trace_of(error: BaseException) -> str:
-    """The traceback from the program on. Code only, no values."""
+    """Return the traceback from the first frame of the program. It contains code, no values."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN_FILES):
         if frames.tb_next is None and not isinstance(error, ImportError | SyntaxError):
-            break  # it arose here: keep the last line
+            break  # the error is in this package: keep the last line
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))

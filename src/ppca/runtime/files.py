@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writing of files: a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a new name in the folder of `path`. What is written there replaces `path` at the end of the block.
+    """Yield a new path in the folder of `path`. The file written there replaces `path` at the end of the block.
 
-    If the block fails, it is removed.
+    If the block fails, the new file is removed.
     """
     target = path.resolve()
     part = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
@@ -25,7 +25,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file. It is on the disk, with its name, when this returns."""
+    """Write a file. Data and name are on the disk when this returns."""
     with whole_file(path) as part, os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)
         file.flush()

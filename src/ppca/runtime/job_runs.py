@@ -1,4 +1,4 @@
-"""A job on servers that run programs: rows are uploaded chunk by chunk, then the program of the job's form runs."""
+"""Run a job on servers that run programs: upload rows in chunks, then run the program of the form of data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAMS = {
     spec.NEW_COLUMNS: "ppca.jobs.inference:infer",
     spec.COORDINATES: "ppca.jobs.inference:infer",
 }
-"""The program of each form of data. Names, so that clients do not import what servers compute."""
+"""Program of each form of data, by name, so that clients do not import the programs."""
 
 UPLOAD, FORGET = "ppca.jobs.uploads:upload", "ppca.jobs.uploads:forget"
 
@@ -62,7 +62,8 @@ def run_job(
     progress: Progress | None = None,
     workers: Workers = 0,
 ) -> Outcome:
-    """Run a job; return its outcome with the account of the uploads. If it fails or is refused, its rows are forgotten."""
+    """Run a job; return its outcome with the account of the uploads. If it fails or is refused, its rows are
+    forgotten."""
     table = secrets.token_hex(8)
     accounts: list[Account] = []
     inputs: list[list[InputPacket]] = []
@@ -85,7 +86,7 @@ def run_job(
         accounts.append(outcome.account)
         refused = isinstance(outcome.parts[0], dict) and "refused" in outcome.parts[0]
     except Exception:
-        if uploaded and servers.running:  # else the table has ended with the servers
+        if uploaded and servers.running:  # otherwise the table has disappeared with the servers
             servers.run(FORGET, [], {"table": table})
         raise
     if uploaded and refused:

@@ -1,7 +1,7 @@
-"""Four server processes on this machine, for trying things, tests, demos and benchmarks.
+"""Four server processes on this machine, for experiments, tests, demos and benchmarks.
 
-Whatever happens (an exception in a server, a killed server, Ctrl-C), all four processes are gone when the ``with`` block is
-left; when this process is killed, they end by themselves.
+All four processes have ended when the ``with`` block ends, also after an exception in a server, a killed server or
+Ctrl-C. If this process is killed, they end by themselves.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from .servers import Progress
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_SECONDS = 5.0
-"""Seconds until a connection of this machine with itself is there."""
+"""Timeout in seconds of a test connection of this machine with itself."""
 
 START_TIMEOUT = 60.0
-"""Seconds the servers may take to start and to find each other."""
+"""Timeout in seconds for the servers to start and to connect to each other."""
 
 ENDING = 0.5
-"""Seconds the servers may take to end by themselves; then they are killed."""
+"""Seconds that the servers get to end by themselves before they are killed."""
 
 SEND_BUFFER = 4 << 20
-"""Bytes on their way to a server: uploads then take few turns."""
+"""Size in bytes of the socket's send buffer to a server, so that an upload needs few calls."""
 
-SEAT_VARIABLE = "PPCA_SERVER_SEAT"
-"""Set in the environment of servers. A program's file that starts servers when it is loaded is refused by it."""
+SERVER_VARIABLE = "PPCA_SERVER_NUMBER"
+"""Environment variable of server processes. It detects a program's file that starts servers when it is loaded."""
 
 
 def check_loopback() -> None:
@@ -60,24 +60,25 @@ def check_loopback() -> None:
             socket.create_connection(listener.getsockname(), LOOPBACK_SECONDS).close()
     except OSError as error:
         raise ServersFailed(
-            f"local servers cannot connect to each other at {LOOPBACK}: {error.strerror or error}. The loopback interface is "
-            "down or blocked. Start it: ip link set lo up"
+            f"local servers cannot connect to each other at {LOOPBACK}: {error.strerror or error}. The loopback "
+            f"interface is down or blocked. Start it with: ip link set lo up"
         ) from None
 
 
 @dataclass(eq=False)
 class LocalServers:
-    """Four servers on this machine.
+    """Four server processes on this machine.
 
-    tls: mutual TLS between the servers with throw-away keys (as in a federation), else plain TCP on loopback.
-    timeout: seconds one communication round may take.
-    threads: threads of each server's kernels; by default a quarter of the cores, as four servers share them (see `cores`).
+    tls: mutual TLS between the servers with throw-away keys (as in a federation); otherwise plain TCP on loopback.
+    timeout: timeout of one communication round in seconds.
+    threads: threads of each server's kernels; by default a quarter of the cores (see `cores`).
     state: folder in which the servers keep shares between runs (one sub-folder per server), or None: in memory only.
-    developer: whether the servers run programs of files and modules that the client names, which is any code; else those of
-    `ppca.jobs` that are offered.
-    workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server itself.
-    dask: Dask clusters by server, four different ones, for workers="dask". Whoever starts local servers is the operator
-    of all four, so the variables of one server's cluster (`operator`) do not reach them.
+    developer: run programs from files and modules that the client names, i.e. any code; otherwise only the programs of
+    `ppca.jobs` in `OFFERED`.
+    workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server
+    itself.
+    dask: four different Dask clusters, by server, for workers="dask". The environment variables of `operator` are
+    ignored, because the user of local servers is the operator of all four.
     """
 
     tls: bool = False
@@ -106,7 +107,7 @@ class LocalServers:
     def start(self) -> Self:
         if self._servers:
             return self
-        if SEAT_VARIABLE in os.environ:
+        if SERVER_VARIABLE in os.environ:
             raise ServersFailed(
                 "a server cannot start servers: in the program's file, put the lines that start them under "
                 "if __name__ == '__main__':"
@@ -122,59 +123,60 @@ class LocalServers:
     def _start(self) -> None:
         processes: list[subprocess.Popen[bytes]] = []
         self._finalizer = weakref.finalize(self, _kill, processes)
-        for seat in range(4):
+        for number in range(4):
             ours, theirs = socket.socketpair()
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             with theirs:
-                processes.append(self._launch(seat, theirs.fileno()))
-            self._servers.append(ServerProcess(seat, processes[-1], ours))
+                processes.append(self._launch(number, theirs.fileno()))
+            self._servers.append(ServerProcess(number, processes[-1], ours))
         self._connect("the servers did not start")
 
     def _connect(self, what: str) -> None:
-        """Lets the servers, which are about to listen, find each other."""
+        """Connect the servers to each other; they are about to listen."""
         listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what=what)
-        ports = self.reached_at([listening.answers[seat]["port"] for seat in range(4)])
-        addresses = {str(seat): [LOOPBACK, ports[seat]] for seat in range(4)}
+        ports = self.reached_at([listening.answers[number]["port"] for number in range(4)])
+        addresses = {str(number): [LOOPBACK, ports[number]] for number in range(4)}
         session = secrets.token_bytes(16).hex()
-        sides = throwaway_keys({seat: f"seat-{seat}" for seat in range(4)}) if self.tls else None
+        sides = throwaway_keys({number: f"server-{number}" for number in range(4)}) if self.tls else None
         for server in self._servers:
             server.say(
                 "connect",
                 session=session,
                 addresses=addresses,
-                tls=None if sides is None else sides[server.seat].as_data(),
+                tls=None if sides is None else sides[server.number].as_data(),
                 timeout=self.timeout,
                 start_timeout=START_TIMEOUT,
             )
         self._hear("connected", patience=START_TIMEOUT, waiting=True, what="the servers did not connect")
 
     def reached_at(self, ports: list[int]) -> list[int]:
-        """The ports of loopback at which the others reach each server: its own. Measurements put slow links between."""
+        """Return the loopback ports at which the others reach each server: its own. Measurements override it to insert
+        slow links."""
         return ports
 
-    def _launch(self, seat: int, control: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "ppca.runtime.server", "--seat", str(seat)]
+    def _launch(self, server: int, control: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "ppca.runtime.server", "--server", str(server)]
         command += ["--client", str(os.getpid()), "--control", str(control), "--threads", str(self.threads)]
-        command += ["--cores", ",".join(map(str, sorted(cores_of(seat, available(), self.threads))))]
+        command += ["--cores", ",".join(map(str, sorted(cores_of(server, available(), self.threads))))]
         if self.state is not None:
-            command += ["--state", str(seat_folder(Path(self.state).resolve(), seat))]
+            command += ["--state", str(server_folder(Path(self.state).resolve(), server))]
         if self.developer:
             command += ["--developer"]
         places = [place or os.getcwd() for place in sys.path if isinstance(place, str)]
         environment = {
-            SEAT_VARIABLE: str(seat),
-            "PYTHONPATH": os.pathsep.join(places),  # servers find the modules that the client finds
+            SERVER_VARIABLE: str(server),
+            "PYTHONPATH": os.pathsep.join(places),  # servers can import the modules that the client can import
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        environment |= dict.fromkeys(DASK.values(), "") if self.dask is None else self.dask[seat].environment()
-        Operator.of(os.environ | environment)  # what is wrong there is said here, not by four processes
+        environment |= dict.fromkeys(DASK.values(), "") if self.dask is None else self.dask[server].environment()
+        Operator.of(os.environ | environment)  # errors in these settings are raised here, not by four processes
         try:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
                 pass_fds=[control],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # the client's standard output carries its results only
+                stdout=2,  # the client's standard output is for its results only
                 start_new_session=True,  # Ctrl-C reaches the client only, which then stops the servers in order
                 env=os.environ | environment,
             )
@@ -182,9 +184,9 @@ class LocalServers:
             raise ServersFailed(f"cannot start a server process: {error}") from error
 
     def stop(self) -> None:
-        """Ends all servers. Safe to call at any time, more than once."""
+        """End all servers. Can be called at any time and repeatedly."""
         for server in self._servers:
-            server.connection.close()  # the server sees it and ends by itself
+            server.connection.close()  # the server notices it and ends by itself
         deadline = time.monotonic() + ENDING
         for server in self._servers:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -209,7 +211,7 @@ class LocalServers:
 
     @property
     def pids(self) -> list[int]:
-        """Process numbers by server."""
+        """Process ids by server."""
         return [server.process.pid for server in self._servers]
 
     # -- work ------------------------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ class LocalServers:
     ) -> Outcome:
         """Run a program on the packets (by server) of its secret inputs and on its public parameters.
 
-        After a program that failed the servers run on; if one of them is gone, all four are stopped.
+        The servers continue after a program that failed. If one of them has ended, all four are stopped.
         """
         if not self._servers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
@@ -255,10 +257,10 @@ class LocalServers:
                 self._used_by = None
 
     def _say_run(self, name: str, inputs: Sequence[list[InputPacket]], public: Mapping[str, Any]) -> None:
-        """Queues each server's part, or raises with nothing queued."""
+        """Queue each server's part of the call. If this raises, nothing is queued."""
         try:
             for server in self._servers:
-                mine = [packets[server.seat] for packets in inputs]
+                mine = [packets[server.number] for packets in inputs]
                 server.say("run", program=name, packets=mine, public=dict(public))
         except BaseException:
             for server in self._servers:
@@ -266,7 +268,7 @@ class LocalServers:
             raise
 
     def _prepare(self) -> None:
-        """Lets the servers load the program. All are ready, or none starts and the servers can be used again."""
+        """Let the servers load the program. If one refuses, none starts and the servers can be used again."""
         with self._stopped_on_error():
             heard = self._hear("ready", patience=self.timeout + GRACE)
         for server in self._servers:
@@ -277,17 +279,17 @@ class LocalServers:
             raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
 
     def _outcome(self, heard: Heard) -> Outcome:
-        """What came of a run. If it failed and all servers are still there, they get new links."""
+        """Return the outcome of a run. If it failed and all servers still run, connect them again."""
         if heard.failures:
             here = all(failure.reported for failure in heard.failures)
             raise ServersFailed(
                 explain(heard.failures, heard.answers, self._reconnected() if here else self._stopped())
             )
-        runs = [Ran(**heard.answers[seat]) for seat in range(4)]
+        runs = [Ran(**heard.answers[number]) for number in range(4)]
         keeping = [server for server, ran in zip(self._servers, runs, strict=True) if ran.keeps]
         try:
             outcome = Outcome.of(runs)
-        except ServersFailed as error:  # the servers are out of step: no further run would succeed on these links
+        except ServersFailed as error:  # the servers are out of step: another run on these links would fail
             raise ServersFailed(f"{error} {self._reconnected()}") from None
         except InconsistentShares:
             self._settle(keeping, "drop")
@@ -296,7 +298,8 @@ class LocalServers:
         return outcome
 
     def _settle(self, keeping: Sequence[ServerProcess], word: str) -> None:
-        """Tells the servers whose program wants to keep something whether it counts: all four have finished, or none keeps."""
+        """Tell the servers whose program stores records to commit them if all four have finished, otherwise to drop
+        them."""
         for server in keeping:
             server.say(word)
             server.send()
@@ -311,7 +314,7 @@ class LocalServers:
         return STOPPED
 
     def _reconnected(self) -> str:
-        """Gives the servers new links after a failed run; says what became of them."""
+        """Connect the servers again after a failed run; return a sentence on their state."""
         for server in self._servers:
             server.say("reconnect")
         try:
@@ -322,7 +325,7 @@ class LocalServers:
         return USABLE
 
     def _hear(self, wanted: str, *, what: str = "", **how: Any) -> Heard:
-        """What all four servers answer; a failure of any is raised, after all were stopped."""
+        """Return the answers of all four servers. If one failed, stop all and raise."""
         heard = converse(self._servers, wanted, **how)
         if heard.failures:
             text = explain(heard.failures, outlook=self._stopped())
@@ -331,7 +334,8 @@ class LocalServers:
 
     @contextlib.contextmanager
     def _stopped_on_error(self) -> Iterator[None]:
-        """Ctrl-C, or an exception in the caller's progress function, leaves the servers in the middle of something."""
+        """Stop the servers after Ctrl-C or an exception in the caller's progress function, which interrupts their
+        work."""
         try:
             yield
         except BaseException:
@@ -339,9 +343,9 @@ class LocalServers:
             raise
 
 
-def seat_folder(state: Path, seat: int) -> Path:
-    """Where a local server keeps its shares: one folder per server, as four operators would have four machines."""
-    return state / f"seat-{seat}"
+def server_folder(state: Path, server: int) -> Path:
+    """Return the folder in which a local server keeps its shares. Each server has its own."""
+    return state / f"server-{server}"
 
 
 def _kill(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""What four servers answer to one program, and the account of it. Results stay by server, sealed for their receiver."""
+"""The answers of four servers to one program, and the account of its costs and openings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .programs import Ran
 
 @dataclass
 class Account:
-    """What a run, or a whole job, cost: time, rounds, payload bytes per server, traffic by stage; and everything that was opened.
+    """Costs of a run or a job: time, rounds, payload bytes per server, traffic by stage; and the list of all openings.
 
-    Rounds and bytes include the key agreement at the start of a run: 1 round, of which `stages` tells.
+    Rounds and bytes include the key agreement at the start of a run: 1 round, which is a stage of its own.
     """
 
     seconds: float
@@ -33,21 +33,21 @@ class Account:
             seconds=sum(one.seconds for one in accounts),
             rounds=sum(one.rounds for one in accounts),
             bytes_sent=[sum(sent) for sent in zip(*(one.bytes_sent for one in accounts), strict=True)],
-            stages=[_added([one.stages[seat] for one in accounts]) for seat in range(len(accounts[0].stages))],
+            stages=[_added([one.stages[server] for one in accounts]) for server in range(len(accounts[0].stages))],
             audit=[{**line, "number": number} for number, line in enumerate(audit, start=1)],
         )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A program's result as each server returned it, by server, and the account of the run."""
+    """A program's results, by server and sealed for their receiver, and the account of the run."""
 
     parts: list[Any]
     account: Account
 
     @classmethod
     def of(cls, runs: Sequence[Ran]) -> Self:
-        """From what the four servers report, by server. Raises if their accounts contradict each other."""
+        """Combine the reports of the four servers. Raise InconsistentShares if their accounts contradict each other."""
         totals = [ran.stats["total"] for ran in runs]
         _check_traffic(totals)
         audits = [ran.audit for ran in runs]
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def _check_traffic(totals: list[dict[str, Any]]) -> None:
-    """All that was sent was received, in equally many rounds: a program that forgets a message is noticed here."""
+    """Raise InconsistentShares unless all bytes sent were received, in the same number of rounds on all servers."""
     rounds = [total["rounds"] for total in totals]
     if len(set(rounds)) > 1:
         raise ServersFailed(
@@ -76,13 +76,13 @@ def _check_traffic(totals: list[dict[str, Any]]) -> None:
             received = totals[receiver]["received_from"][sender]
             if sent != received:
                 raise ServersFailed(
-                    f"{server_name(sender)} sent {sent} bytes to {server_name(receiver)}, which expected {received}: a round "
-                    "of the program is not the same on all servers. The result was not used."
+                    f"{server_name(sender)} sent {sent} bytes to {server_name(receiver)}, which expected {received}: "
+                    "a round of the program is not the same on all servers. The result was not used."
                 )
 
 
 def _added(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One server's counters of several runs; a stage that occurs in more than one is counted once."""
+    """Add the counters of one server over several runs, stage by stage."""
     stages: dict[str, dict[str, Any]] = {}
     for one in stats:
         for name, counters in one["stages"].items():
@@ -94,7 +94,7 @@ def _added(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Counters are numbers, lists of numbers by peer, or counters themselves."""
+    """Add two counters: numbers, lists of numbers by peer, or dictionaries of counters."""
     added: dict[str, Any] = {}
     for key in first | second:
         value, other = first.get(key), second.get(key)

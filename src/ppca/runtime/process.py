@@ -1,5 +1,4 @@
-"""What the process of a server needs, whoever started it: the leash, its output marked with its server, a last word on
-failure."""
+"""Parts of a server process: it ends with its client, its output is labelled, and it reports failures."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 PROGRESS_EVERY = 0.05
 
 KEPT_MEMORY = 256 << 20
-"""Bytes of freed memory that a server keeps for its next arrays."""
+"""Bytes of freed memory that the allocator of a server keeps for its next arrays."""
 
 
-def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
-    """Reads the control channel in the background, so that a vanished client is noticed even in the middle of a run.
+def watch(server: int, client: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
+    """Read the control channel in a thread, so that the end of the client is noticed even during a run.
 
-    The channel stays open while any process holds the client's end, also a child that the client forked; so now and then
-    it is checked that the client still is this server's parent.
+    The channel stays open while any process holds the client's end, including a child that the client forked. Therefore
+    this also checks at intervals that the client is still this server's parent.
     """
     try:
         selector = selectors.PollSelector()  # select() refuses descriptors above 1023
@@ -47,16 +46,16 @@ def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message])
                 inbox.put(message)
     except ChannelClosed:
         pass
-    except BaseException as error:  # without this thread the server might outlive its client
-        report(channel, Failure.of(seat, None, error))
+    except BaseException as error:  # without this thread the server could outlive its client
+        report(channel, Failure.of(server, None, error))
     os._exit(0)
 
 
 def harden(parent: int, *, leash: bool = True) -> None:
     """Forbid core dumps and tracing of a process that holds shares and keys, and end it when its parent ends.
 
-    leash: whether the system kills it then. The parent is the thread that started it: if that thread may end before its process,
-    the caller must notice the end of the process in another way.
+    leash: whether the system kills it when its parent ends. For the system the parent is the thread that started it. If
+    that thread can end before its process, the caller must detect the end of the process in another way.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     system = ctypes.CDLL(None, use_errno=True)
@@ -64,12 +63,12 @@ def harden(parent: int, *, leash: bool = True) -> None:
     for option, value in options if leash else options[:1]:
         if system.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
             raise OSError(ctypes.get_errno(), f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # it ended before we asked to hear of it
+    if os.getppid() != parent:  # the parent ended before the request
         os._exit(0)
 
 
 class Teller:
-    """Tells the other end of the channel how far a program is, but not too often."""
+    """Report the progress of a program to the other end of the channel, at a limited rate."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -78,7 +77,7 @@ class Teller:
         self._last = 0.0
 
     def begin(self, mesh: Mesh) -> None:
-        """A program begins; its rounds are counted from here."""
+        """Start to count the rounds of a program."""
         self._mesh, self._first_step, self._last = mesh, mesh.step, 0.0
 
     def __call__(self, text: str, fraction: float | None) -> None:
@@ -90,9 +89,9 @@ class Teller:
 
 
 @contextlib.contextmanager
-def labelled(seat: int) -> Iterator[None]:
-    """What is printed inside comes out on standard error, line by line and marked with the server."""
-    lines = _Lines(f"{server_name(seat)}: ")
+def labelled(server: int) -> Iterator[None]:
+    """Redirect printed text to standard error, line by line, with the name of the server."""
+    lines = _Lines(f"{server_name(server)}: ")
     with contextlib.redirect_stdout(lines):
         yield
     lines.end()

@@ -1,8 +1,9 @@
-"""Programs by name: what all four servers run.
+"""Load and execute programs by name.
 
 A program is an ``async def program(party, *secrets, **public)``. It is named ``package.module:function`` or
-``path/to/file.py:function``; every server loads it itself, so only the name travels. Servers run the programs of `ppca.jobs`
-that are listed in `OFFERED`, and nothing else: who may name a file or a module may run any code. Developer servers do that.
+``path/to/file.py:function``. Every server loads it itself, so only the name is sent. Servers run only the programs of
+`ppca.jobs` that are listed in `OFFERED`, because naming a file or a module means running any code. Developer servers
+allow that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .codec import CodecError
 Program = Callable[..., Coroutine[Any, Any, Any]]
 
 KEY_STAGE = "key agreement"
-"""The stage under which a run's first round is counted."""
+"""Name of the stage that counts the first round of a run."""
 
 
 OFFERED = (
@@ -44,19 +45,21 @@ OFFERED = (
     "ppca.jobs.wide_columns:fit",
     "ppca.jobs.wide_rows:fit",
 )
-"""The programs that servers run for every client. Other programs run on developer servers only."""
+"""Programs that servers run for every client. Other programs run on developer servers only."""
 
 STORES_PACKETS = ("ppca.jobs.uploads:upload",)
-"""Programs that store the packets of their inputs instead of computing with them: a first summand stays a key of 16 bytes."""
+"""Programs that store the packets of their inputs instead of computing with them: a first summand stays a key of 16
+bytes."""
 
 
 def stores_packets(program: Program) -> bool:
-    """Return whether a program takes the packets of its inputs as they are."""
+    """Return whether a program stores the packets of its inputs without computing with them."""
     return f"{program.__module__}:{program.__name__}" in STORES_PACKETS
 
 
 def rules_of(program: Program, public: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return all that a program may open, from the job that it gets; None for programs of developers, and without a job."""
+    """Return all openings that a program is allowed, from its job; None for programs of developers and without a
+    job."""
     if f"{program.__module__}:{program.__name__}" not in OFFERED or "job" not in public:
         return None
     return [line.rule() for line in openings(job_of(public["job"]))]
@@ -67,16 +70,16 @@ class ProgramError(ValueError):
 
 
 def name_of(program: Program | str) -> str:
-    """The name under which servers find a program; files by their absolute path."""
+    """Return the name by which servers load a program; files by their absolute path."""
     if isinstance(program, str):
         place, _, function = program.rpartition(":")
         if not place or not function.isidentifier():
-            raise ProgramError(f"{program!r} is no program name: write 'module:function' or 'file.py:function'")
+            raise ProgramError(f"{program!r} is not a program name: write 'module:function' or 'file.py:function'")
         if not place.endswith(".py"):
             return program
         path = Path(place).resolve()
         if not path.is_file():
-            raise ProgramError(f"there is no file {place!r}, looked for in {path.parent}")
+            raise ProgramError(f"file not found: {place!r} in {path.parent}")
         return f"{path}:{function}"
     check_async(program, getattr(program, "__name__", str(program)))
     if "<" in program.__qualname__ or "." in program.__qualname__:
@@ -90,7 +93,7 @@ def name_of(program: Program | str) -> str:
         source = getattr(main, "__file__", None)
         if source is None:
             raise ProgramError(
-                "functions typed into a session cannot be loaded by servers; put the program into a file"
+                "servers cannot load a function that was defined in an interactive session; put the program into a file"
             )
         return f"{Path(source).resolve()}:{program.__name__}"
     return f"{program.__module__}:{program.__name__}"
@@ -98,39 +101,41 @@ def name_of(program: Program | str) -> str:
 
 def check_async(program: Any, name: str) -> None:
     if not inspect.iscoroutinefunction(program):
-        raise ProgramError(f"{name!r} is not an 'async def' function; write 'async def' and await what talks")
+        raise ProgramError(
+            f"{name!r} is not an 'async def' function; write 'async def' and await operations that communicate"
+        )
 
 
 def load(name: str, developer: bool = False) -> Program:
-    """The function behind a name: one that is offered or, on a developer's server only, any file's or module's."""
+    """Load the function of a name: an offered one or, on developer servers only, one of any file or module."""
     place, _, function = name.rpartition(":")
     if name in OFFERED:
         program: Program = getattr(importlib.import_module(place), function)
         return program
     if not developer:
         raise ProgramError(
-            f"{name} is none of the programs that these servers offer. Programs of your own run on servers that were started for "
-            "developing: ppca.Job() without servers, or LocalServers(developer=True)."
+            f"{name} is not one of the programs that these servers offer. Run your own programs on developer servers: "
+            f"ppca.Job() without servers, or LocalServers(developer=True)."
         )
     try:
         if place.endswith(".py"):
             directory = str(Path(place).resolve().parent)
             if directory not in sys.path:
-                sys.path.append(directory)  # the file may import its neighbours
-            # The name is not "__main__": what a script does when it is started must not happen again in each server.
+                sys.path.append(directory)  # the file may import modules of its folder
+            # The name is not "__main__", so that servers do not run the script's main part again.
             found = runpy.run_path(place, run_name="__ppca_program__").get(function)
         else:
             found = getattr(importlib.import_module(place), function, None)
     except (Exception, SystemExit) as error:
         raise ProgramError(f"cannot load program {name!r}: {type(error).__name__}: {error}") from error
     if found is None:
-        raise ProgramError(f"{place} has no function {function!r}")
+        raise ProgramError(f"there is not a function {function!r} in {place}")
     check_async(found, name)
     return cast(Program, found)
 
 
 def check_arguments(program: Program, name: str, secrets: int, public: dict[str, Any]) -> None:
-    """Refuses a call that the program's signature does not allow, before anything is computed."""
+    """Raise ProgramError if the signature of the program does not accept the call, before anything is computed."""
     signature = inspect.signature(program)
     try:
         signature.bind(None, *[None] * secrets, **public)
@@ -143,22 +148,23 @@ def check_arguments(program: Program, name: str, secrets: int, public: dict[str,
 
 
 def asked_for(fields: dict[str, Any]) -> tuple[str, list[InputPacket], dict[str, Any]]:
-    """Program, packets and public parameters of a `run` message; CodecError unless it has them."""
+    """Return program, packets and public parameters of a `run` message; raise CodecError if it lacks one."""
     name, packets, public = (fields.get(key) for key in ("program", "packets", "public"))
     if not isinstance(name, str) or not isinstance(public, dict) or not isinstance(packets, list):
         raise CodecError("a 'run' message needs a program, a list of packets and public parameters")
     if not all(isinstance(packet, InputPacket) for packet in packets):
-        raise CodecError("a 'run' message has something else than packets among its inputs")
+        raise CodecError("a 'run' message has an input that is not a packet")
     return name, packets, public
 
 
 def check_inputs(packets: list[InputPacket], row: int, column: int, most: int) -> None:
-    """Refuses packets of wrong sizes, or of more bytes than the operator allows, before memory is taken for them."""
+    """Raise ProgramError for packets of wrong sizes, or of more bytes than the operator allows, before allocating
+    memory."""
     size = sum(size_of(packet) for packet in packets)
     if size > most:
         raise ProgramError(
-            f"the inputs take {size:,} bytes in the memory of a server, its operator allows {most:,} ({INPUT_BYTES}): send fewer "
-            "rows at a time"
+            f"the inputs take {size:,} bytes in the memory of a server, its operator allows {most:,} "
+            f"({INPUT_BYTES}): send fewer rows at a time"
         )
     try:
         for packet in packets:
@@ -168,10 +174,10 @@ def check_inputs(packets: list[InputPacket], row: int, column: int, most: int) -
 
 
 def prepare(
-    name: str, packets: list[InputPacket], public: dict[str, Any], seat: int, most: int, developer: bool = False
+    name: str, packets: list[InputPacket], public: dict[str, Any], server: int, most: int, developer: bool = False
 ) -> Program:
-    """The program of a name, if it takes these inputs. Nothing is made of the inputs before; raises ProgramError."""
-    check_inputs(packets, *divmod(seat, 2), most)
+    """Load a program and check that it accepts these inputs, before they are used; raise ProgramError if not."""
+    check_inputs(packets, *divmod(server, 2), most)
     program = load(name, developer)
     check_arguments(program, name, len(packets), public)
     return program
@@ -179,9 +185,10 @@ def prepare(
 
 @dataclass
 class Ran:
-    """One server's account of a run: its result (parts of it still sealed) and what it counted.
+    """One server's report of a run: its result (parts of it sealed) and its counters.
 
-    keeps: whether it waits for word that the others have finished too, before it keeps or erases what the program wants.
+    keeps: whether the program stores or erases records. The server does that only when told that all four have
+    finished.
     """
 
     result: Any
@@ -202,9 +209,9 @@ def execute(
     tables: dict[str, Any] | None = None,
     rules: list[dict[str, Any]] | None = None,
 ) -> Ran:
-    """Runs a program on this server: fresh keys, the inputs, the rounds; returns its result and the account.
+    """Run a program on this server with fresh keys; return its result and the account.
 
-    rules: all that may leave the sharing (`protocol.opening.limits`); None: anything.
+    rules: all allowed openings (`protocol.opening.limits`); None: any.
     """
     allowed = None if rules is None else limits(rules)
     with mesh.stage(KEY_STAGE):
@@ -225,16 +232,16 @@ def execute(
 
 
 def _taken(party: Party, packets: list[InputPacket]) -> Iterator[SecretArray]:
-    """The shares of all packets. Each packet is taken off the list and let go: a program's inputs are not in memory twice."""
+    """Return the shares of all packets. Each packet is removed and freed, so that inputs are not in memory twice."""
     packets.reverse()
     while packets:
         yield SecretArray.from_packet(party, packets.pop())
 
 
 class _Stages:
-    """Names the stages of a program: rounds and bytes are counted by the mesh, elapsed and local time and kinds of bytes here.
+    """Measure the stages of a program. The mesh counts rounds and bytes; this class measures times and kinds of bytes.
 
-    Stages follow each other; where one stands inside another, the time of the inner is in both.
+    Stages follow each other. If one is nested in another, its time counts in both.
     """
 
     def __init__(self, mesh: Mesh, sent: dict[str, int]) -> None:
@@ -259,7 +266,7 @@ class _Stages:
             kinds[kind] = kinds.get(kind, 0) + size - sent.get(kind, 0)
 
     def account(self) -> dict[str, Any]:
-        """The mesh's counters with the times of each stage beside them."""
+        """Return the mesh's counters with the times of each stage."""
         stats = self._mesh.stats.as_dict()
         for name, spent in self._work.items():
             if name in stats["stages"]:

@@ -1,9 +1,9 @@
-"""One computation server: a process that waits for programs and runs them with its three peers.
+"""One local computation server: a process that waits for programs and runs them with its three peers.
 
-Started by `LocalServers` with one end of a control channel (see `control` for the conversation). It listens on loopback,
-tells the client its port, connects to its peers, and then runs programs. A program that fails ends the run: the servers get new
-links and wait for the next one. When the client goes away, even when it is
-killed in the middle of a run, the server ends at once.
+`LocalServers` starts it with one end of a control channel (see `control` for the messages). It listens on loopback,
+sends its port to the client, connects to its peers, and then runs programs. A program that fails ends the run: the
+servers connect again and wait for the next one. The server ends at once when the client ends, even if the client is
+killed during a run.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .store import Staged, Store
 
 
 class Server:
-    """The life of one server: connect, then run programs until the client closes the channel."""
+    """One server: connect, then run programs until the client closes the channel."""
 
     def __init__(
         self,
-        seat: int,
+        server: int,
         channel: Channel,
         inbox: queue.Queue[Message],
         store: Store,
         operator: Operator,
         developer: bool = False,
     ) -> None:
-        self.seat = seat
+        self.server = server
         self.store = store
         self.operator = operator
         self.developer = developer
@@ -53,7 +53,7 @@ class Server:
     def _next(self, *kinds: str) -> Message:
         kind, fields = self.inbox.get()
         if kind not in kinds:
-            raise CodecError(f"the client sent {kind!r} where {' or '.join(map(repr, kinds))} was expected")
+            raise CodecError(f"the client sent {kind!r} instead of {' or '.join(map(repr, kinds))}")
         return kind, fields
 
     def serve(self) -> None:
@@ -62,15 +62,15 @@ class Server:
             self._run_programs(session)
 
     def _connect(self) -> bytes:
-        """Finds the peers; returns the name of the session."""
+        """Connect to the peers; return the name of the session."""
         with open_listener() as listener:
             self.channel.send("listening", port=listener.getsockname()[1])
             _, fields = self._next("connect")
             session = bytes.fromhex(fields["session"])
             self.mesh = connect_mesh(
-                self.seat,
+                self.server,
                 listener,
-                {int(seat): (str(host), int(port)) for seat, (host, port) in fields["addresses"].items()},
+                {int(server): (str(host), int(port)) for server, (host, port) in fields["addresses"].items()},
                 tls=PinnedTls.of(fields["tls"]) if fields["tls"] else None,
                 session=session,
                 timeout=float(fields["start_timeout"]),
@@ -80,7 +80,7 @@ class Server:
         return session
 
     def _run_programs(self, session: bytes) -> None:
-        """Runs what the client asks for until it asks for new links: a program that fails ends its run, not the server."""
+        """Run programs until the client asks for new links. A program that fails ends its run, not the server."""
         assert self.mesh is not None
         kinds, job = ["run", "reconnect"], 0
         while True:
@@ -98,13 +98,14 @@ class Server:
                 except (Exception, SystemExit) as error:
                     staged.drop()
                     self.fail(error)
-                    kinds = ["reconnect"]  # links on which a round broke off are of no use
+                    kinds = ["reconnect"]  # links on which a round failed cannot be used again
                     continue
                 if staged.changed and not self._settled(staged):
                     return
 
     def _settled(self, staged: Staged) -> bool:
-        """Keeps what a program wants to keep once the client has heard all four servers; False if it wants new links."""
+        """Commit the records of a program when the client says that all four finished; return False if it asks for new
+        links."""
         kind, _ = self._next("commit", "drop", "reconnect")
         if kind == "commit":
             staged.commit()
@@ -117,11 +118,11 @@ class Server:
         return kind != "reconnect"
 
     def _prepare(self, fields: dict[str, Any]) -> Program | None:
-        """Loads a program and checks that it takes the inputs; tells the client. Nothing is made of the inputs before."""
+        """Load a program, check that it accepts the inputs, and tell the client. The inputs are not used before."""
         name, packets, public = asked_for(fields)
         try:
-            with labelled(self.seat):
-                program = prepare(name, packets, public, self.seat, self.operator.input_bytes, self.developer)
+            with labelled(self.server):
+                program = prepare(name, packets, public, self.server, self.operator.input_bytes, self.developer)
         except ProgramError as error:
             trace = "" if error.__cause__ is None else trace_of(error.__cause__)
             self.channel.send("refused", error=str(error), trace=trace)
@@ -132,7 +133,7 @@ class Server:
     def _run(self, mesh: Mesh, session: bytes, program: Program, fields: dict[str, Any], store: Staged) -> None:
         mesh.stats.reset()
         self._teller.begin(mesh)
-        with labelled(self.seat):
+        with labelled(self.server):
             rules = rules_of(program, fields["public"])
             ran = execute(
                 mesh, session, program, fields["packets"], fields["public"], self._progress, store, self.tables, rules
@@ -141,26 +142,26 @@ class Server:
         self.channel.send("done", **vars(ran))
 
     def _progress(self, text: str, fraction: float | None) -> None:
-        if self.seat == 0:  # the others would say the same
+        if self.server == 0:  # the others would report the same
             self._teller(text, fraction)
 
     def fail(self, error: BaseException) -> None:
-        """Tells the peers, then the client. The links are of no use any more."""
-        failure = Failure.of(self.seat, None if self.mesh is None else self.mesh.step, error)
+        """Report a failure to the peers, then to the client. The links cannot be used afterwards."""
+        failure = Failure.of(self.server, None if self.mesh is None else self.mesh.step, error)
         if self.mesh is not None:
             self.mesh.abort(failure.reason)
         report(self.channel, failure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="a computation server of PPCA on this machine")
-    parser.add_argument("--seat", type=int, required=True)
+    parser = argparse.ArgumentParser(description="Run one local computation server of PPCA.")
+    parser.add_argument("--server", type=int, required=True)
     parser.add_argument("--client", type=int, required=True, help="process number of the client")
     parser.add_argument("--control", type=int, required=True, help="file descriptor of the control channel")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--state", type=Path, help="folder for the shares that this server keeps")
     parser.add_argument("--developer", action="store_true", help="run any program that the client names")
-    parser.add_argument("--cores", help="numbers of the cores to run on, with commas")
+    parser.add_argument("--cores", help="numbers of the cores to run on, separated by commas")
     arguments = parser.parse_args()
     if arguments.cores:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
@@ -169,12 +170,12 @@ def main() -> None:
     operator = Operator.of()
     channel = Channel(socket.socket(fileno=arguments.control), 2 * operator.input_bytes)  # inputs and public arrays
     inbox: queue.Queue[Message] = queue.Queue()
-    watching = (arguments.seat, arguments.client, channel, inbox)
+    watching = (arguments.server, arguments.client, channel, inbox)
     threading.Thread(target=watch, args=watching, daemon=True).start()
-    server = Server(arguments.seat, channel, inbox, Store(arguments.state), operator, arguments.developer)
+    server = Server(arguments.server, channel, inbox, Store(arguments.state), operator, arguments.developer)
     try:
         server.serve()
-    except BaseException as error:  # also SystemExit of a program: the client must hear of it
+    except BaseException as error:  # including SystemExit of a program: the client must be told
         server.fail(error)
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""What a job needs of four servers, wherever they are: processes of this machine, or machines of four organisations."""
+"""The interface of four servers that run jobs: processes of this machine, or a federation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..jobs.spec import JobSpec
 from .outcome import Outcome
 
 Progress = Callable[[str, float | None, int], None]
-"""Called with what is being done, how much of it is done (0 to 1, None if unknown), and the rounds so far."""
+"""Progress callback: called with the current step, the fraction done (None if unknown), and the rounds so far."""
 
 
 class Servers(Protocol):
@@ -22,19 +22,19 @@ class Servers(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether they can run a program now."""
+        """True if the servers can run a program."""
 
     def start(self) -> Any:
-        """Starts them, if that is this side's business; no harm if they run."""
+        """Start the servers if this side controls them. Does nothing if they run."""
 
     def stop(self) -> None:
-        """The opposite of `start`."""
+        """Stop the servers if this side controls them."""
 
     def erase(self, model: str) -> None:
-        """Erases a kept model and its sums."""
+        """Erase a kept model and its sums."""
 
     def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Progress | None = None) -> Outcome:
-        """Runs a job on the chunks of its owners. Chunks may be made while others travel.
+        """Run a job on the chunks of its owners. Chunks can be made while others are being sent.
 
         Raises
         ------

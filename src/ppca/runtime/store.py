@@ -1,7 +1,8 @@
-"""What a server keeps between programs: named collections of shares and public facts, on disk if it has a folder.
+"""Records that a server keeps between programs: named collections of shares and public facts, on disk if it has a
+folder.
 
-A record is one file, written whole or not at all, readable by the server's user only. It holds this server's shares: useless
-without a second server's. Loading checks every size; a damaged or foreign file is refused.
+A record is one file, written atomically and readable by the server's user only. It holds this server's shares, which
+reveal nothing without those of a second server. Loading checks every size and refuses a damaged or foreign file.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ USABLE = "letters, digits, dots, dashes and underscores only"
 
 
 class StoreError(Refusal):
-    """A record is missing, damaged, or has an unusable name."""
+    """A record is missing, damaged, or has an invalid name."""
 
 
 Record = dict[str, Any]
-"""Shares as (data, type) pairs under their names, public facts under "public"."""
+"""A record: shares as (data, type) pairs by name, and public facts under "public"."""
 
 
 LOCAL = "local"
-"""The one client of local servers: the process that started them."""
+"""Name of the only client of local servers: the process that started them."""
 
 
 class Store(MutableMapping[str, Record]):
-    """One client's records by name; in memory, and in a folder of its own below `folder` if one is given.
+    """Records of one client by name, in memory and, if `folder` is given, in a folder of its own below it.
 
-    A client reaches what it has kept itself: no name leads to another client's records.
+    A client can reach only its own records.
     """
 
     def __init__(self, folder: Path | None = None, client: str = LOCAL) -> None:
@@ -65,20 +66,20 @@ class Store(MutableMapping[str, Record]):
         self.put(name, record)
 
     def prepare(self, name: str, record: Record) -> None:
-        """Does what can fail: the record is on disk, but not yet under its name."""
+        """Write a record to disk under a temporary name. `put` then cannot fail for lack of space."""
         path = self._path(name)
         if path is not None:
             _write(path.with_suffix(PART), record)
 
     def put(self, name: str, record: Record) -> None:
-        """Gives a prepared record its name, in place of a former one."""
+        """Give a prepared record its name; it replaces an earlier one."""
         path = self._path(name)
         if path is not None:
             path.with_suffix(PART).replace(path)
         self._records[name] = record
 
     def discard(self, name: str) -> None:
-        """Drops a prepared record."""
+        """Drop a prepared record."""
         path = self._path(name)
         if path is not None:
             path.with_suffix(PART).unlink(missing_ok=True)
@@ -87,12 +88,12 @@ class Store(MutableMapping[str, Record]):
         if name not in self._records:
             path = self._path(name)
             if path is None or not path.exists():
-                raise StoreError(f"this server keeps nothing under the name {name!r}; fit a model with that name first")
+                raise StoreError(f"this server does not have a record named {name!r}; fit a model with that name first")
             self._records[name] = _read(path)
         return self._records[name]
 
     def __delitem__(self, name: str) -> None:
-        """Erases a record, and what a killed server may have left of one; no harm if there is none."""
+        """Erase a record, if it exists, and temporary files that a killed server may have left."""
         self.discard(name)
         path = self._path(name)
         if path is not None:
@@ -113,9 +114,9 @@ class Store(MutableMapping[str, Record]):
 
 
 class Staged(MutableMapping[str, Record]):
-    """A client's store as one program sees it: what it keeps or erases counts once all four servers have finished the program.
+    """A client's store during one program: changes are staged until all four servers have finished the program.
 
-    Else a failure on one server would leave shares of two different fits under one name.
+    Otherwise a failure on one server would leave shares of two different fits under one name.
     """
 
     def __init__(self, store: Store) -> None:
@@ -150,11 +151,11 @@ class Staged(MutableMapping[str, Record]):
 
     @property
     def changes(self) -> dict[str, Record | None]:
-        """What the program wants to keep under its name; None: what it wants to erase."""
+        """Staged records by name; None: to be erased."""
         return dict(self._changes)
 
     def commit(self) -> None:
-        """Makes the changes."""
+        """Make the changes."""
         for name, record in self._changes.items():
             if record is None:
                 del self._store[name]
@@ -163,7 +164,7 @@ class Staged(MutableMapping[str, Record]):
         self._changes = {}
 
     def drop(self) -> None:
-        """Forgets the changes."""
+        """Forget the changes."""
         for name in self._changes:
             self._store.discard(name)
         self._changes = {}
@@ -227,7 +228,7 @@ def _record(path: Path) -> Record:
 
 
 def _array(content: bytes) -> NDArray[Any]:
-    """The array of a part. Its shape is believed only if the part has so many bytes."""
+    """Return the array of a part, after comparing its shape with the number of bytes."""
     file = io.BytesIO(content)
     if npy.read_magic(file) != (1, 0):
         raise ValueError("it has a part of another format")

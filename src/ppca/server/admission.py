@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..federation.errors import FederationError, NotNow, ObjectRefused
-from ..federation.membership import SEATS, Membership
-from ..federation.objects import PIECE_BYTES, RECORDS, Header, Object, sha256
+from ..federation.membership import SERVERS, Membership
+from ..federation.objects import CHUNK_BYTES, RECORDS, Header, Object, sha256
 from ..federation.proposal import Proposal, ProposedJob
 from ..federation.sealing import PUBLIC_BYTES
 from ..federation.serverfile import Policy
@@ -21,21 +21,21 @@ from ..federation.text import is_plain_text
 from ..jobs.checks import is_digest
 from .mailbox import LOST, SMALL, Mailbox
 
-MOST_JOB = 1 << 20
-MOST_JOB_BYTES, MOST_OPEN_BYTES = 1 << 28, 1 << 23
+MAX_JOB = 1 << 20
+MAX_JOB_BYTES, MOST_OPEN_BYTES = 1 << 28, 1 << 23
 """Bytes of the job files of one member, all of them and those of jobs that are not over, which a server parses now and then."""
 
-MOST_CONTRIBUTION = 1 << 20
-MOST_OBJECTS = 1 << 14
+MAX_CONTRIBUTION = 1 << 20
+MAX_OBJECTS = 1 << 14
 """Objects of one author for one job: an owner's envelopes are 16 MiB each."""
 
-MOST_RESULT_PIECES = 1 << 12
+MAX_RESULT_CHUNKS = 1 << 12
 """Pieces of a server's part of the result for one receiver, 16 MiB each."""
 
 BARE = ("receipt", "start", "ready", "ended", "resume", "erased", "cancel")
 """Kinds that say everything in their header."""
 
-MOST_ABOUT = 256
+MAX_ABOUT = 256
 """Characters of what a member's object says in its header, other than a refusal."""
 
 PARSED_JOBS = 2048
@@ -118,7 +118,7 @@ class Admission:
             return self.mailbox.put(item)  # it has this digest, so it is what was admitted before
         if state is not None:
             return False
-        if carrier != header.author and membership.seat_of(carrier) is None:
+        if carrier != header.author and membership.server_of(carrier) is None:
             raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, servers any")
         self._check_author(item, membership, carrier)
         job = self._read(item, carrier)
@@ -127,7 +127,7 @@ class Admission:
                 return False
             self.check_room(header.author, header.size)
             if job is not None:
-                self._check_job(item, job, membership, passed_on=membership.seat_of(carrier) is not None)
+                self._check_job(item, job, membership, passed_on=membership.server_of(carrier) is not None)
                 self._check_rate(header.author)
                 self.mailbox.note(f"members {job.id}", " ".join(job.proposal.members))
                 self.mailbox.note(f"name {job.id}", job.name)
@@ -142,7 +142,7 @@ class Admission:
         that was replaced because it was stolen can then not agree to anything, or offer a key, any more.
         """
         known = membership.present
-        if item.header.kind in RECORDS and membership.seat_of(carrier) is not None:
+        if item.header.kind in RECORDS and membership.server_of(carrier) is not None:
             known = membership.signers_for(self.job(item.header.job).proposal.federation)
         item.check_author(known)
 
@@ -156,11 +156,11 @@ class Admission:
         if header.kind == "job":
             _refuse_unless(sha256(item.payload) == header.job, header, "its name is not the digest of its file")
             return
-        job, seat = self.job(header.job).proposal, self._membership().seat_of(header.author)
+        job, server = self.job(header.job).proposal, self._membership().server_of(header.author)
         if header.kind == "envelope":  # one server has some of an owner's envelopes, another one the others
             _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
         elif header.kind in WRITERS:
-            WRITERS[header.kind](header, item.payload, job, seat, self.mailbox.objects(header.job))
+            WRITERS[header.kind](header, item.payload, job, server, self.mailbox.objects(header.job))
 
     def members(self, job: str) -> frozenset[str]:
         """The members that have a part in a job, or submitted it. A large file is not parsed again for this."""
@@ -183,8 +183,8 @@ class Admission:
         """
         header = item.header
         if header.kind == "contribution":
-            _refuse_unless(len(item.payload) <= MOST_CONTRIBUTION, header, "it is too long")
-            pieces_of(item)
+            _refuse_unless(len(item.payload) <= MAX_CONTRIBUTION, header, "it is too long")
+            chunks_of(item)
             summands_of(item)
         if header.kind != "job":
             return None
@@ -193,9 +193,9 @@ class Admission:
         try:
             if sha256(item.payload) != header.job:
                 raise ObjectRefused("the job's name is not the digest of its file")
-            if len(item.payload) > MOST_JOB:
+            if len(item.payload) > MAX_JOB:
                 raise ObjectRefused(
-                    f"the file of the job has {len(item.payload):,} bytes; at most {MOST_JOB:,} are read"
+                    f"the file of the job has {len(item.payload):,} bytes; at most {MAX_JOB:,} are read"
                 )
             return ProposedJob(item.payload)
         except FederationError:
@@ -216,7 +216,7 @@ class Admission:
         A full store still takes small objects of operators, up to the bytes that every member may store. Large ones do not count
         for that: results are large because members ask for them, and must not keep a server from saying what it does.
         """
-        small = size <= SMALL and self._membership().seat_of(author) is not None
+        small = size <= SMALL and self._membership().server_of(author) is not None
         if not small and self.mailbox.bytes_of() + size > self._at_most:
             raise NotNow("the store of this server is full; its operator must make room ([store] at_most)")
         if self.mailbox.bytes_of(author, small=small) + size > self._policy.bytes_per_member:
@@ -234,7 +234,7 @@ class Admission:
         if job.proposal.expires <= self.now() and not passed_on:
             raise ObjectRefused("the job has expired")
         author = item.header.author
-        if author not in job.proposal.members and membership.seat_of(author) is None:
+        if author not in job.proposal.members and membership.server_of(author) is None:
             raise ObjectRefused(f"{author} has no part in the job; an owner, a receiver or an operator submits it")
         if author in self.mailbox.submitters(job.id):
             raise ObjectRefused(f"{author} has submitted this job already")
@@ -249,10 +249,8 @@ class Admission:
             raise NotNow(
                 f"the files of {author}'s open jobs take more than {MOST_OPEN_BYTES:,} bytes here; wait until some end"
             )
-        if self.mailbox.job_bytes_of(author) > MOST_JOB_BYTES:
-            raise NotNow(
-                f"the files of {author}'s jobs take more than {MOST_JOB_BYTES:,} bytes here; wait for erasures"
-            )
+        if self.mailbox.job_bytes_of(author) > MAX_JOB_BYTES:
+            raise NotNow(f"the files of {author}'s jobs take more than {MAX_JOB_BYTES:,} bytes here; wait for erasures")
         if self.mailbox.submitted(author, time.time() - DAY) + self._refusals(author) >= self._policy.jobs_per_day:
             raise NotNow(f"{author} has submitted as many jobs as this server allows in a day")
 
@@ -260,17 +258,17 @@ class Admission:
         header = item.header
         headers = self.mailbox.objects(header.job)
         _refuse_unless(is_well_formed(header), header, "it does not say what it must")
-        if headers.count[header.author] >= MOST_OBJECTS:
+        if headers.count[header.author] >= MAX_OBJECTS:
             raise ObjectRefused(f"{header.author} has left as many objects as there may be for one job")
         proves = carrier != header.author and headers.tells_more(header)  # from another server: both must know it
         if header.kind in ONCE and headers.alike(header) and not proves:
             raise ObjectRefused(f"{header.author} has said its {header.kind} already")
-        seat = membership.seat_of(header.author)
-        brief = seat is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MOST_ABOUT
-        _refuse_unless(brief, header, f"its header says more than {MOST_ABOUT} characters")
+        server = membership.server_of(header.author)
+        brief = server is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MAX_ABOUT
+        _refuse_unless(brief, header, f"its header says more than {MAX_ABOUT} characters")
         _refuse_unless(header.kind not in BARE or not item.payload, header, "it has a payload")
         if header.kind in WRITERS:
-            WRITERS[header.kind](header, item.payload, job, seat, headers)
+            WRITERS[header.kind](header, item.payload, job, server, headers)
         if header.kind not in ("erased", "audit", "result", "ended") and self.job_state(header.job).over:
             raise ObjectRefused(f"job {job.name!r} is over")
 
@@ -295,24 +293,24 @@ def _refuse_unless(fits: object, header: Header, why: str) -> None:
         raise ObjectRefused(f"{header.kind} of {header.author}: {why}")
 
 
-def _offer(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    of_seat = "seat" in header.about
+def _offer(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    of_server = "server" in header.about
     receives = header.author in job.job.receivers or (job.job.data.by_columns and header.author in job.owners)
-    fits = (seat is not None and _is(header.about["seat"], seat)) if of_seat else receives
+    fits = (server is not None and _is(header.about["server"], server)) if of_server else receives
     _refuse_unless(fits, header, "it has no part in this job that needs a key")
     _refuse_unless(len(payload) == PUBLIC_BYTES, header, "it holds no key")
-    before = headers.offer(header.author, of_seat=of_seat)
-    again = of_seat and before is not None and times_before(header) > times_before(before)  # restored, with new keys
+    before = headers.offer(header.author, of_server=of_server)
+    again = of_server and before is not None and times_before(header) > times_before(before)  # restored, with new keys
     _refuse_unless(before is None or again, header, "it has offered a key already")
 
 
-def _approval(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+def _approval(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     _refuse_unless(header.author in job.approvers, header, "it is not among those who are asked")
     _refuse_unless(not payload, header, "it has a payload")
 
 
-def _refusal(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    fits = seat is not None or header.author in job.members
+def _refusal(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    fits = server is not None or header.author in job.members
     _refuse_unless(fits and not payload, header, "it is not among those who are asked")
     _text(header, "why")
 
@@ -331,80 +329,80 @@ def _owner(header: Header, job: Proposal, headers: Objects) -> None:
     _refuse_unless(headers.by("approval", header.author) is not None, header, "it has not approved the job")
 
 
-def _group(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+def _group(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     fits = job.job.data.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
     _refuse_unless(fits and len(payload) < SMALL, header, "only the first owner of columns makes a key for the others")
 
 
-def _envelope(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+def _envelope(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     _owner(header, job, headers)
-    piece = header.about.get("piece")
+    chunk = header.about.get("chunk")
     to = header.about.get("to")
-    _refuse_unless(type(to) is int and to in SEATS, header, "it is addressed to no server")
-    _refuse_unless(type(piece) is int and 0 <= piece < 1 << 16, header, "its piece has no number")
-    _refuse_unless(len(payload) <= PIECE_BYTES + 2000, header, "it is too long")
+    _refuse_unless(type(to) is int and to in SERVERS, header, "it is addressed to no server")
+    _refuse_unless(type(chunk) is int and 0 <= chunk < 1 << 16, header, "its chunk has no number")
+    _refuse_unless(len(payload) <= CHUNK_BYTES + 2000, header, "it is too long")
     _refuse_unless(headers.by("contribution", header.author) is None, header, "it has finished its contribution")
 
 
-def _contribution(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+def _contribution(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     _owner(header, job, headers)
 
 
-def _of_seat(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _refuse_unless(seat is not None, header, "only servers write that")
+def _of_server(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _refuse_unless(server is not None, header, "only servers write that")
 
 
-def _receipt(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _of_seat(header, payload, job, seat, headers)
+def _receipt(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _of_server(header, payload, job, server, headers)
     _refuse_unless(header.about.get("owner") in job.owners, header, "it is for no owner of this job")
 
 
-def _start(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _refuse_unless(seat == 0, header, "server 0 proposes the start")
+def _start(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _refuse_unless(server == 0, header, "server 0 proposes the start")
     last = max(headers.starts(), default=0)
     _refuse_unless(header.about["attempt"] == last + 1, header, f"attempt {last + 1} comes next")
 
 
-def _ready(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _of_seat(header, payload, job, seat, headers)
+def _ready(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _of_server(header, payload, job, server, headers)
     number = header.about["attempt"]
     if number not in headers.starts():
         raise NotNow(f"ready of {header.author}: attempt {number} has not been proposed")
     _refuse_unless(header.author not in headers.ready(number), header, "it has said so already")
 
 
-def _resume(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _of_seat(header, payload, job, seat, headers)
+def _resume(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _of_server(header, payload, job, server, headers)
     _refuse_unless(header.about["attempt"] in headers.starts(), header, "there was no such attempt")
 
 
-def _ended(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _of_seat(header, payload, job, seat, headers)
+def _ended(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _of_server(header, payload, job, server, headers)
     about = header.about
     if about["attempt"] not in headers.starts():
         raise NotNow(f"ended of {header.author}: there was no such attempt")
     _text(header, "why")
 
 
-def _result(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _of_seat(header, payload, job, seat, headers)
+def _result(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _of_server(header, payload, job, server, headers)
     receiver = header.about.get("receiver")
     fits = isinstance(receiver, str) and receiver in job.job.receivers
     _refuse_unless(fits, header, "it is for no receiver of this job")
     _of_attempt(header, headers)
-    piece = header.about.get("piece")
-    _refuse_unless(type(piece) is int and 0 <= piece < MOST_RESULT_PIECES, header, "its piece has no number")
-    _once(header, headers, "receiver", "attempt", "piece")
+    chunk = header.about.get("chunk")
+    _refuse_unless(type(chunk) is int and 0 <= chunk < MAX_RESULT_CHUNKS, header, "its chunk has no number")
+    _once(header, headers, "receiver", "attempt", "chunk")
 
 
-def _audit(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _of_seat(header, payload, job, seat, headers)
+def _audit(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _of_server(header, payload, job, server, headers)
     _of_attempt(header, headers)
     _once(header, headers, "attempt")
 
 
-def _erased(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
-    _of_seat(header, payload, job, seat, headers)
+def _erased(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
+    _of_server(header, payload, job, server, headers)
     _refuse_unless(header.about.get("what") in ("job", "model"), header, "it names nothing that can be erased")
     _once(header, headers, "what")
 
@@ -424,7 +422,7 @@ def _once(header: Header, headers: Objects, *names: str) -> None:
     _refuse_unless(not again, header, "it has said so already")
 
 
-def _cancel(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+def _cancel(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     submitters = {known.author for known in headers.of("job")}
     fits = header.author in submitters or header.author in job.owners
     _refuse_unless(fits, header, "only who submitted it, or an owner, cancels a job")
@@ -449,15 +447,17 @@ WRITERS: dict[str, Callable[[Header, bytes, Proposal, int | None, Objects], Any]
 }
 
 
-def pieces_of(item: Object) -> list[list[str]]:
+def chunks_of(item: Object) -> list[list[str]]:
     """The digests of an owner's envelopes by server, from its contribution."""
     content = item.json()
-    pieces = content.get("pieces") if isinstance(content, dict) else None
-    if not (isinstance(pieces, list) and len(pieces) == len(SEATS) and all(isinstance(each, list) for each in pieces)):
+    chunks = content.get("chunks") if isinstance(content, dict) else None
+    if not (
+        isinstance(chunks, list) and len(chunks) == len(SERVERS) and all(isinstance(each, list) for each in chunks)
+    ):
         raise ObjectRefused(f"the contribution of {item.header.author} does not list its envelopes")
-    if not all(is_digest(digest) for each in pieces for digest in each):
+    if not all(is_digest(digest) for each in chunks for digest in each):
         raise ObjectRefused(f"the contribution of {item.header.author} lists something else than envelopes")
-    return pieces
+    return chunks
 
 
 def summands_of(item: Object) -> dict[str, str]:

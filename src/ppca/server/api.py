@@ -28,7 +28,7 @@ from aiohttp import web
 
 from ..federation.build import build
 from ..federation.errors import FederationError, NotNow
-from ..federation.membership import SEATS
+from ..federation.membership import SERVERS
 from ..federation.objects import DECIDING, Header, Object, sha256
 from ..federation.proposal import ProposedJob
 from ..jobs.checks import is_digest
@@ -48,7 +48,7 @@ HEARTBEAT = 15.0
 STREAMS = 16
 """Streams of news that one member may have open."""
 
-MOST_ANSWER = 1 << 20
+MAX_ANSWER = 1 << 20
 """Bytes of objects in one list, beyond which the rest is left for the next request."""
 
 ANSWERS = 16
@@ -86,7 +86,7 @@ class Api:
         self._answers: Counter[str] = Counter()
         self._seen: dict[Any, float] = {}
         self._uploads = Uploads(server_state.settings.store)
-        self._giving = {seat: asyncio.Lock() for seat in SEATS}
+        self._giving = {server: asyncio.Lock() for server in SERVERS}
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[self._who, self._orderly])
@@ -122,7 +122,7 @@ class Api:
             request[MEMBER] = self._member(request)
         except CertificateError as error:
             return _refusal(403, str(error))
-        if self.server_state.membership.seat_of(request[MEMBER]) is None and not self._in_time(request[MEMBER]):
+        if self.server_state.membership.server_of(request[MEMBER]) is None and not self._in_time(request[MEMBER]):
             return _refusal(429, "too many requests; wait a few seconds")
         stream = request.path == EVENTS
         if self._answers[request[MEMBER]] >= ANSWERS and not stream:
@@ -206,7 +206,7 @@ class Api:
 
     def _may_see(self, member: str, job: str) -> bool:
         """Whether a member has a part in a job."""
-        if self.server_state.membership.seat_of(member) is not None:
+        if self.server_state.membership.server_of(member) is not None:
             return True
         try:
             return member in self.server_state.admission.members(job)
@@ -223,7 +223,7 @@ class Api:
                 "revision": membership.revision,
                 "digest": membership.digest,
                 "build": build(),
-                "seat": self.server_state.seat,
+                "server": self.server_state.server,
                 "member": self.server_state.identity.name,
                 "you": request[MEMBER],
                 "time": datetime.now(UTC).isoformat(),
@@ -299,29 +299,29 @@ class Api:
             total += 0 if item is None else len(item.data)
             data = {} if item is None else {"data": base64.b64encode(item.data).decode()}
             found.append({"seq": seq, **header.as_dict(), **data})
-            if total > MOST_ANSWER:
+            if total > MAX_ANSWER:
                 break
         return {"instance": self.server_state.instance, "objects": found}
 
     # -- for a server that was lost ------------------------------------------------------------------------------------
 
-    def _asking_seat(self, request: web.Request) -> int:
-        seat = self.server_state.membership.seat_of(request[MEMBER])
-        if seat is None:
+    def _asking_server(self, request: web.Request) -> int:
+        server = self.server_state.membership.server_of(request[MEMBER])
+        if server is None:
             raise FederationError("only servers ask for that")
-        return seat
+        return server
 
     def _check_position(self, request: web.Request, job: ProposedJob) -> None:
         """Refuse shares of a job if the asking server, or this one, had another position when they were made."""
-        asking, server_state = self._asking_seat(request), self.server_state
-        for operator, seat in ((request[MEMBER], asking), (server_state.identity.name, server_state.seat)):
+        asking, server_state = self._asking_server(request), self.server_state
+        for operator, server in ((request[MEMBER], asking), (server_state.identity.name, server_state.server)):
             check_position(
-                server_state.mailbox.objects(job.id), server_state.membership, job.proposal.federation, operator, seat
+                server_state.mailbox.objects(job.id), server_state.membership, job.proposal.federation, operator, server
             )
 
     async def inventory(self, request: web.Request) -> web.Response:
         """The digests of all objects here, in the order of arrival."""
-        self._asking_seat(request)
+        self._asking_server(request)
         digests, place = [], 0
         while found := self.server_state.mailbox.since(place):
             digests += [header.digest for _, header in found]
@@ -333,11 +333,11 @@ class Api:
 
         One at a time for each server that asks: a message of an owner is in memory as a whole.
         """
-        async with self._giving[self._asking_seat(request)]:
+        async with self._giving[self._asking_server(request)]:
             return await self._give_back(request)
 
     async def _give_back(self, request: web.Request) -> web.StreamResponse:
-        split = split_for(self._asking_seat(request), self.server_state.seat)
+        split = split_for(self._asking_server(request), self.server_state.server)
         known = self.server_state.admission.job(request.match_info["job"])
         self._check_position(request, known)
         if request.match_info["owner"] not in known.proposal.owners:
@@ -360,7 +360,7 @@ class Api:
 
     async def restore_model(self, request: web.Request) -> web.Response:
         """The same of a kept model."""
-        split = split_for(self._asking_seat(request), self.server_state.seat)
+        split = split_for(self._asking_server(request), self.server_state.server)
         known = self.server_state.admission.job(request.match_info["job"])
         self._check_position(request, known)
         record = self.job_runner.staging.model(known.id)
@@ -404,7 +404,7 @@ class Api:
                     await response.write(b"event: progress\ndata: " + json.dumps(progress).encode() + b"\n\n")
 
     async def _send_objects(self, response: web.StreamResponse, member: str, place: int) -> int:
-        to_server = self.server_state.membership.seat_of(member) is not None
+        to_server = self.server_state.membership.server_of(member) is not None
         while found := self.server_state.mailbox.since(place, AT_A_TIME):
             lines = [
                 header_line(seq, header, self._own_data(header) if to_server else None)

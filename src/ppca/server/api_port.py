@@ -2,9 +2,9 @@
 
 asyncio's servers keep the context with which they were made, and a server that is closed loses connections it has just accepted.
 
-Until its TLS handshake is complete, a connection belongs to a stranger. At most MOST_ENTERING such connections exist at a time,
-MOST_PER_ADDRESS from one address; beyond that the oldest one of the address that has most is closed. A connection that sends
-nothing costs a descriptor and no TLS state. After the handshake a member may have MOST_PER_MEMBER connections; further ones are
+Until its TLS handshake is complete, a connection belongs to a stranger. At most MAX_HANDSHAKES such connections exist at a time,
+MAX_PER_ADDRESS from one address; beyond that the oldest one of the address that has most is closed. A connection that sends
+nothing costs a descriptor and no TLS state. After the handshake a member may have MAX_PER_MEMBER connections; further ones are
 closed at once, so that a member can shut out nobody but itself.
 """
 
@@ -24,13 +24,13 @@ from .connection_limits import ConnectionLimits
 log = logging.getLogger("ppca.server")
 BACKLOG = 128
 HANDSHAKE_SECONDS = 10.0
-MOST_ENTERING = 200
+MAX_HANDSHAKES = 200
 """Connections before the end of their handshake."""
 
-MOST_PER_ADDRESS = 100
+MAX_PER_ADDRESS = 100
 """Of these, connections from one address."""
 
-MOST_PER_MEMBER = 64
+MAX_PER_MEMBER = 64
 """Connections of one member after the handshake: each of its clients needs a few. Idle ones are closed after a minute (`api`)."""
 
 PAUSE = 1.0
@@ -59,7 +59,7 @@ class ApiPort:
         self._inside: dict[str, list[asyncio.BaseTransport]] = {}
         self._listening: list[socket.socket] = []
         self.accepting: list[asyncio.Task[None]] = []
-        self._entering: ConnectionLimits[asyncio.Task[None]] = ConnectionLimits(MOST_ENTERING, MOST_PER_ADDRESS)
+        self._entering: ConnectionLimits[asyncio.Task[None]] = ConnectionLimits(MAX_HANDSHAKES, MAX_PER_ADDRESS)
 
     async def open(self, host: str, port: int) -> None:
         """At every address of the host; OSError if one is taken."""
@@ -116,7 +116,7 @@ class ApiPort:
             transport.abort()
             return
         inside = [each for each in self._inside.get(member, ()) if not each.is_closing()]
-        if len(inside) < MOST_PER_MEMBER:
+        if len(inside) < MAX_PER_MEMBER:
             inside.append(transport)
         else:
             log.warning("too many connections of a member", extra={"member": member})

@@ -26,7 +26,7 @@ ENDING = 2.0
 TAKING = 600.0
 """Seconds that a worker may take for one record or piece: it stores it, nothing else."""
 
-LEAST_MESSAGE = 1 << 28
+MIN_MESSAGE = 1 << 28
 """Bytes that a message to a worker may have however little the inputs may take: pieces and kept records are larger."""
 
 _STOPPED = "this server stopped the attempt"
@@ -90,8 +90,8 @@ class Attempt:
         self._ask(worker, "work", **work.told())
         for name, record in work.kept.items():
             self._ask(worker, "kept", name=name, record=flat(record))
-        for owner, packet, tags, order in work.pieces:
-            self._ask(worker, "piece", owner=owner, packet=packet, tags=tags, order=order)
+        for owner, packet, tags, order in work.chunks:
+            self._ask(worker, "chunk", owner=owner, packet=packet, tags=tags, order=order)
         worker.say("prepare")
         self._hear(worker, "ready", patience=TAKING)
 
@@ -99,7 +99,7 @@ class Attempt:
         try:
             worker.say(kind, **fields)
         except CodecError as error:
-            raise self._failed(Failure(self.work.seat, str(error), final=True)) from None
+            raise self._failed(Failure(self.work.server, str(error), final=True)) from None
         self._hear(worker, "taken", patience=TAKING)
 
     def _hear(self, worker: ServerProcess, wanted: str, *, patience: float | None) -> dict[str, Any]:
@@ -107,16 +107,16 @@ class Attempt:
         heard = converse(
             [worker], wanted, patience=patience or GRACE, waiting=patience is not None, progress=self.progress
         )
-        seat = self.work.seat
+        server = self.work.server
         for refusal in heard.refusals.values():
             error, trace = str(refusal["error"]), str(refusal["trace"])
-            raise self._failed(Failure(seat, error, trace, final=True, cause="ProgramError"))
+            raise self._failed(Failure(server, error, trace, final=True, cause="ProgramError"))
         for failure in heard.failures:
             raise self._failed(failure)
-        return heard.answers[seat]
+        return heard.answers[server]
 
     def _failed(self, failure: Failure) -> AttemptFailed:
-        return AttemptFailed(Failure(self.work.seat, self._killed, rank=SUSPECT) if self._killed else failure)
+        return AttemptFailed(Failure(self.work.server, self._killed, rank=SUSPECT) if self._killed else failure)
 
     def _done(self, answer: dict[str, Any]) -> Done:
         try:
@@ -125,7 +125,7 @@ class Attempt:
             }
             return Done(Ran(**answer), kept)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._failed(Failure(self.work.seat, f"its worker sent nonsense as a result: {error}")) from None
+            raise self._failed(Failure(self.work.server, f"its worker sent nonsense as a result: {error}")) from None
 
     @contextmanager
     def _worker(self, passed: socket.socket) -> Iterator[ServerProcess]:
@@ -134,10 +134,10 @@ class Attempt:
         try:
             with passed, theirs, self._lock:
                 if self._killed:
-                    raise AttemptFailed(Failure(self.work.seat, self._killed, rank=SUSPECT))
+                    raise AttemptFailed(Failure(self.work.server, self._killed, rank=SUSPECT))
                 process = self._process = self._start(theirs.fileno(), passed.fileno())
             try:
-                yield ServerProcess(self.work.seat, process, control)
+                yield ServerProcess(self.work.server, process, control)
             finally:
                 control.close()  # the worker sees it and ends by itself
                 with suppress(subprocess.TimeoutExpired):
@@ -150,8 +150,8 @@ class Attempt:
 
     def _start(self, control: int, passed: int) -> WorkerProcess:
         work = self.work
-        longest = max(2 * work.input_bytes, LEAST_MESSAGE)
+        longest = max(2 * work.input_bytes, MIN_MESSAGE)
         try:
-            return self.forks.start(control, passed, seat=work.seat, threads=work.threads, longest=longest)
+            return self.forks.start(control, passed, server=work.server, threads=work.threads, longest=longest)
         except OSError as error:
-            raise AttemptFailed(Failure(work.seat, f"cannot start a worker process: {error}")) from error
+            raise AttemptFailed(Failure(work.server, f"cannot start a worker process: {error}")) from error

@@ -46,7 +46,7 @@ The bytes of the files do not matter: a key of 16 bytes stands for any shape.
 AROUND = 512 << 20
 """Bytes that the process may take besides the inputs of a job."""
 
-MOST_REQUEST = 1 << 26
+MAX_REQUEST = 1 << 26
 
 
 class CheckFailed(FederationError):
@@ -81,7 +81,7 @@ class Checker:
         channel.settimeout(seconds)
         for part in encode("check", memory=self._memory, **request):
             channel.sendall(part)
-        reader, deadline = MessageReader(MOST_REQUEST), time.monotonic() + seconds
+        reader, deadline = MessageReader(MAX_REQUEST), time.monotonic() + seconds
         while (message := reader.read(channel)) is None:
             channel.settimeout(max(0.01, deadline - time.monotonic()))
         return message
@@ -120,7 +120,15 @@ class Checker:
 
 
 def examine(
-    *, seat: int, job: str, owner: str, key: str, files: list[str], restored: bool, signed: dict[str, str], memory: int
+    *,
+    server: int,
+    job: str,
+    owner: str,
+    key: str,
+    files: list[str],
+    restored: bool,
+    signed: dict[str, str],
+    memory: int,
 ) -> int:
     """Opens the shares of an owner for one server, and compares them with the job and with what the owner has signed.
 
@@ -128,9 +136,9 @@ def examine(
     """
     known, sealing = ProposedJob(job.encode()), SealingKey.from_bytes(bytes.fromhex(key))
     sealed = _envelopes(files, owner, known.id)
-    pieces = _restored(files, sealing, known.id, owner) if restored else opened(sealed, sealing, seat)
+    chunks = _restored(files, sealing, known.id, owner) if restored else opened(sealed, sealing, server)
     taken = Taken(memory)
-    found = summands_at(seat, taken.count(checked(known.spec.data, owner, seat, messages(pieces, memory))))
+    found = summands_at(server, taken.count(checked(known.spec.data, owner, server, messages(chunks, memory))))
     wrong = [name for name, digest in found.items() if signed.get(name) != digest]
     if wrong:
         raise ObjectRefused(f"{' and '.join(wrong)} are not what the contribution says")
@@ -169,9 +177,9 @@ def _envelopes(files: list[str], owner: str, job: str) -> Iterator[Object]:
 def _restored(files: list[str], key: SealingKey, job: str, owner: str) -> Iterator[bytes]:
     for number, path in enumerate(map(Path, files)):
         try:
-            yield key.open(path.read_bytes(), what="restored", job=job, owner=owner, piece=number)
+            yield key.open(path.read_bytes(), what="restored", job=job, owner=owner, chunk=number)
         except (OSError, ObjectRefused) as error:
-            raise CheckFailed(f"a restored piece is damaged: {error}") from None
+            raise CheckFailed(f"a restored chunk is damaged: {error}") from None
 
 
 def answer(fields: dict[str, Any]) -> list[bytes]:
@@ -200,7 +208,7 @@ def main() -> None:
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + arguments.memory,) * 2)
     connection = socket.socket(fileno=arguments.control)
-    channel = Channel(connection, MOST_REQUEST)
+    channel = Channel(connection, MAX_REQUEST)
     with suppress(ChannelClosed, OSError):
         while True:
             message = channel.read()

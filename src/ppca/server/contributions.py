@@ -18,13 +18,13 @@ from pathlib import Path
 from ..federation.envelopes import messages, opened
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.expected import checked
-from ..federation.objects import PIECE_BYTES, Object
+from ..federation.objects import CHUNK_BYTES, Object
 from ..federation.proposal import ProposedJob
 from ..federation.sealing import SealingKey, seal
 from ..federation.state import times_before
 from ..federation.text import plain
 from ..runtime.control import Message
-from .admission import pieces_of, summands_of
+from .admission import chunks_of, summands_of
 from .checking import Checker, CheckFailed
 from .keys import JOB
 from .mailbox import write_file
@@ -32,10 +32,10 @@ from .mates import HalfLost, Mates, halves
 from .server_state import ServerState
 
 log = logging.getLogger("ppca.shares")
-LONGEST_PAUSE = 600.0
+MAX_RETRY_DELAY = 600.0
 """Seconds between two checks of a contribution that this server could not check."""
 
-MOST_PIECES = 1 << 16
+MAX_CHUNKS = 1 << 16
 MENDING = 15.0
 """Seconds to wait for shares that an owner has sent before this server asks its mates for them."""
 
@@ -57,22 +57,22 @@ class Contributions:
         if key is None:
             raise FederationError(f"the key of job {known.id[:12]} is not here any more")
         restored = self._is_restored(known, owner)
-        pieces = (
+        chunks = (
             self._restored(known, owner, key)
             if restored
-            else opened(self._envelopes(known, owner), key, self.server_state.seat)
+            else opened(self._envelopes(known, owner), key, self.server_state.server)
         )
-        found = messages(pieces, self.server_state.settings.file.policy.memory)
-        return checked(known.spec.data, owner, self.server_state.seat, found)
+        found = messages(chunks, self.server_state.settings.file.policy.memory)
+        return checked(known.spec.data, owner, self.server_state.server, found)
 
     def _restored(self, known: ProposedJob, owner: str, key: SealingKey) -> Iterator[bytes]:
         for number, path in enumerate(self._restored_files(known, owner)):
-            yield key.open(path.read_bytes(), what="restored", job=known.id, owner=owner, piece=number)
+            yield key.open(path.read_bytes(), what="restored", job=known.id, owner=owner, chunk=number)
 
     def _restored_files(self, known: ProposedJob, owner: str) -> list[Path]:
         place = self._place(known.id, owner)
-        text = (place / "pieces").read_text()
-        if not (text.isascii() and text.isdigit()) or int(text) > MOST_PIECES:
+        text = (place / "chunks").read_text()
+        if not (text.isascii() and text.isdigit()) or int(text) > MAX_CHUNKS:
             shutil.rmtree(place, ignore_errors=True)
             raise FederationError(f"what came back of the shares of {owner} is damaged; it is asked for again")
         return [place / str(number) for number in range(int(text))]
@@ -82,14 +82,14 @@ class Contributions:
         return self.server_state.settings.store / "restored" / job / owner
 
     def _is_restored(self, known: ProposedJob, owner: str) -> bool:
-        return (self._place(known.id, owner) / "pieces").exists()
+        return (self._place(known.id, owner) / "chunks").exists()
 
     def _envelopes(self, known: ProposedJob, owner: str) -> Iterator[Object]:
         contribution = self.server_state.mailbox.objects(known.id).by("contribution", owner)
         item = None if contribution is None else self.server_state.mailbox.get(contribution.digest)
         if item is None:
             raise FederationError(f"the contribution of {owner} is not here")
-        for digest in pieces_of(item)[self.server_state.seat]:
+        for digest in chunks_of(item)[self.server_state.server]:
             envelope = self.server_state.mailbox.get(digest)
             if envelope is None:
                 raise FederationError(f"an envelope of {owner} is not here yet, or no longer readable")
@@ -103,7 +103,7 @@ class Contributions:
         OSError if the key cannot be read now.
         """
         server_state = self.server_state
-        former = server_state.mailbox.objects(known.id).offer(server_state.identity.name, of_seat=True)
+        former = server_state.mailbox.objects(known.id).offer(server_state.identity.name, of_server=True)
         offered = None if former is None else server_state.mailbox.get(former.digest)
         if offered is None or server_state.mailbox.note(f"erased {known.id}") is not None:
             return None
@@ -126,13 +126,15 @@ class Contributions:
         server_state = self.server_state
         with self._replacing:  # a check and an attempt may both notice it
             objects = server_state.mailbox.objects(known.id)
-            former = objects.offer(server_state.identity.name, of_seat=True)
+            former = objects.offer(server_state.identity.name, of_server=True)
             if former is None or self._intact(known) is not False:
                 return
             log.error("key damaged", extra={"job": known.id})
             server_state.keys.destroy(JOB, known.id)
             key = server_state.keys.make(JOB, known.id)
-            server_state.publish("offer", known.id, key.public, seat=server_state.seat, again=times_before(former) + 1)
+            server_state.publish(
+                "offer", known.id, key.public, server=server_state.server, again=times_before(former) + 1
+            )
         for owner in known.proposal.owners:
             if objects.by("contribution", owner) is not None:
                 self.bring_back(known, owner)
@@ -147,7 +149,7 @@ class Contributions:
                 self.ensure_key(known)
                 decided = self._check(known, owner, contribution)
         except (FederationError, OSError):  # not the owner's fault: it is tried again, less and less often
-            self._pause(place, LONGEST_PAUSE)
+            self._pause(place, MAX_RETRY_DELAY)
             raise
         if decided:
             self._again.pop(place, None)
@@ -187,7 +189,7 @@ class Contributions:
 
     def _was_replaced(self, known: ProposedJob) -> bool:
         """Whether this server has offered more than one key for a job."""
-        offer = self.server_state.mailbox.objects(known.id).offer(self.server_state.identity.name, of_seat=True)
+        offer = self.server_state.mailbox.objects(known.id).offer(self.server_state.identity.name, of_server=True)
         return offer is not None and times_before(offer) > 0
 
     def _excess(self, known: ProposedJob, owner: str, taken: int) -> str:
@@ -216,10 +218,10 @@ class Contributions:
         if restored:
             files = self._restored_files(known, owner)
         else:
-            files = [server_state.mailbox.path(digest) for digest in pieces_of(contribution)[server_state.seat]]
+            files = [server_state.mailbox.path(digest) for digest in chunks_of(contribution)[server_state.server]]
         try:
             return self._checker.check(
-                seat=server_state.seat,
+                server=server_state.server,
                 job=known.data.decode(),
                 owner=owner,
                 key=key.to_bytes().hex(),
@@ -236,7 +238,7 @@ class Contributions:
             raise
 
     def _has_all(self, known: ProposedJob, owner: str, contribution: Object) -> bool:
-        mine = pieces_of(contribution)[self.server_state.seat]
+        mine = chunks_of(contribution)[self.server_state.server]
         return self._is_restored(known, owner) or all(map(self.server_state.mailbox.has, mine))
 
     def _mended(self, known: ProposedJob, owner: str) -> bool:
@@ -327,7 +329,7 @@ class Contributions:
                 return False
         return all(
             self.server_state.mailbox.get(digest) is not None
-            for digest in pieces_of(contribution)[self.server_state.seat]
+            for digest in chunks_of(contribution)[self.server_state.server]
         )
 
     def drop_forwarded(self, known: ProposedJob) -> None:
@@ -337,7 +339,7 @@ class Contributions:
             (name, owner) for name in self.server_state.membership.operators.values() for owner in known.proposal.owners
         }
         if everybody <= receipts:
-            self.server_state.mailbox.drop(known.id, ["envelope"], to_others_than=self.server_state.seat)
+            self.server_state.mailbox.drop(known.id, ["envelope"], to_others_than=self.server_state.server)
 
     def bring_back(self, known: ProposedJob, owner: str) -> None:
         """The shares of one owner from the mates of this server, checked against what the owner signed."""
@@ -356,18 +358,18 @@ class Contributions:
 
     def _store(self, known: ProposedJob, owner: str, key: SealingKey, stream: Iterator[bytes]) -> None:
         """The stream in sealed pieces, as envelopes are."""
-        place, piece, left = self._place(known.id, owner), 0, bytearray()
+        place, chunk, left = self._place(known.id, owner), 0, bytearray()
         for data in stream:
             left += data
-            while len(left) >= PIECE_BYTES:
-                self._put(place / str(piece), bytes(left[:PIECE_BYTES]), key, known.id, owner, piece)
-                del left[:PIECE_BYTES]
-                piece += 1
-        self._put(place / str(piece), bytes(left), key, known.id, owner, piece)
-        write_file(place / "pieces", str(piece + 1).encode())
+            while len(left) >= CHUNK_BYTES:
+                self._put(place / str(chunk), bytes(left[:CHUNK_BYTES]), key, known.id, owner, chunk)
+                del left[:CHUNK_BYTES]
+                chunk += 1
+        self._put(place / str(chunk), bytes(left), key, known.id, owner, chunk)
+        write_file(place / "chunks", str(chunk + 1).encode())
 
-    def _put(self, path: Path, plain: bytes, key: SealingKey, job: str, owner: str, piece: int) -> None:
-        write_file(path, seal(plain, key.public, what="restored", job=job, owner=owner, piece=piece))
+    def _put(self, path: Path, plain: bytes, key: SealingKey, job: str, owner: str, chunk: int) -> None:
+        write_file(path, seal(plain, key.public, what="restored", job=job, owner=owner, chunk=chunk))
 
     def close(self) -> None:
         """Ends the process that opens contributions."""

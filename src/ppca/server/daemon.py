@@ -96,11 +96,15 @@ class Daemon:
         self._start(self._handlers.sweep(self._api.server))
         self._start(self.job_runner.conduct())
         self._start(self._keep_current())
-        for seat in self.followers.links:
-            self._start(self.followers.follow(seat))
+        for server in self.followers.links:
+            self._start(self.followers.follow(server))
         log.info(
             "serving",
-            extra={"seat": self.server_state.seat, "build": build(), "revision": self.server_state.membership.revision},
+            extra={
+                "server": self.server_state.server,
+                "build": build(),
+                "revision": self.server_state.membership.revision,
+            },
         )
         notify("READY=1")
         ends = [asyncio.create_task(event.wait()) for event in (stop, broken)]

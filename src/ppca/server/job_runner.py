@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..federation.build import build
-from ..federation.envelopes import pieces_in, result_info
+from ..federation.envelopes import chunks_in, result_info
 from ..federation.errors import FederationError
-from ..federation.membership import SEATS, address
+from ..federation.membership import SERVERS, address
 from ..federation.objects import Object
 from ..federation.proposal import ProposedJob
 from ..federation.sealing import seal
@@ -125,7 +125,7 @@ class JobRunner:
         self.scheduler = Scheduler(
             server_state.membership.operators.values(),
             server_state.identity.name,
-            proposes=server_state.seat == SEATS[0],
+            proposes=server_state.server == SERVERS[0],
             places=places,
             others=lambda: min(server_state.places.values(), default=None),
         )
@@ -203,7 +203,7 @@ class JobRunner:
 
     def _note_starts(self) -> None:
         """Note the attempts for which this server was ready before this process. Reads headers only: no job can make it fail."""
-        proposer = self.server_state.membership.operators[SEATS[0]]
+        proposer = self.server_state.membership.operators[SERVERS[0]]
         for job in self.server_state.mailbox.jobs():
             objects = self.server_state.mailbox.objects(job)
             last = max(objects.starts(), default=0)
@@ -268,7 +268,7 @@ class JobRunner:
         if self.server_state.mailbox.note(f"over {job}") is not None:  # by a clock that was wrong
             self.server_state.mailbox.unnote(f"over {job}")
         objects, me = self.server_state.mailbox.objects(job), self.server_state.identity.name
-        if objects.offer(me, of_seat=True) is None:
+        if objects.offer(me, of_server=True) is None:
             self._answer(known)
             return
         if job in self._unmended:
@@ -344,11 +344,11 @@ class JobRunner:
             self.server_state.publish("refusal", known.id, why=why)
         else:
             place = {}
-            if self.server_state.seat == SEATS[0]:
+            if self.server_state.server == SERVERS[0]:
                 self._place += 1
                 place = {"place": self._place}
             public = self.server_state.keys.make(JOB, known.id).public
-            self.server_state.publish("offer", known.id, public, seat=self.server_state.seat, **place)
+            self.server_state.publish("offer", known.id, public, server=self.server_state.server, **place)
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
@@ -388,7 +388,7 @@ class JobRunner:
         """Say that this server is ready, and wait until all are."""
         gate.check()
         if self.server_state.identity.name not in self.server_state.mailbox.objects(job).ready(number):
-            self.server_state.publish("ready", job, attempt=number, seat=self.server_state.seat)
+            self.server_state.publish("ready", job, attempt=number, server=self.server_state.server)
         gate.wait()
 
     def _work(self, known: ProposedJob, start: str) -> Work:
@@ -407,18 +407,18 @@ class JobRunner:
             for packet in fields["packets"]
         ]
         return Work(
-            seat=server_state.seat,
+            server=server_state.server,
             session=hashlib.sha256(f"ppca session {start}".encode()).digest(),
-            addresses={number: address(seat.mesh) for number, seat in server_state.membership.seats.items()},
+            addresses={number: address(server.mesh) for number, server in server_state.membership.servers.items()},
             tls=server_state.mesh_tls,
             program=program,
             packets=packets,
-            pieces=self._pieces(known),
+            chunks=self._chunks(known),
             public=public,
             openings=rules(known),
             kept=kept,
             timeout=settings.work.timeout,
-            threads=settings.work.threads or threads_for(self._seats_here() * settings.policy.jobs_at_once),
+            threads=settings.work.threads or threads_for(self._servers_here() * settings.policy.jobs_at_once),
             input_bytes=settings.policy.memory,
             start_timeout=settings.work.start_timeout,
             attempt_timeout=settings.work.attempt_timeout,
@@ -437,12 +437,12 @@ class JobRunner:
             raise FederationError("this server does not hold the model any more")
         return record
 
-    def _seats_here(self) -> int:
+    def _servers_here(self) -> int:
         """Servers that the federation's file places on this machine: those at the same host as this one."""
-        hosts = {number: address(seat.mesh)[0] for number, seat in self.server_state.membership.seats.items()}
-        return list(hosts.values()).count(hosts[self.server_state.seat])
+        hosts = {number: address(server.mesh)[0] for number, server in self.server_state.membership.servers.items()}
+        return list(hosts.values()).count(hosts[self.server_state.server])
 
-    def _pieces(self, known: ProposedJob) -> Iterator[Piece]:
+    def _chunks(self, known: ProposedJob) -> Iterator[Piece]:
         """Rows of owners of columns, and of owners of rows that are fewer than columns, piece by piece."""
         data = known.spec.data
         if not (data.by_columns or data.is_wide or data.uses_model):
@@ -462,22 +462,22 @@ class JobRunner:
         total = ran.stats["total"]
         results: dict[str, list[Object]] = {}
         for receiver in known.spec.receivers:
-            offer = server_state.mailbox.objects(known.id).offer(receiver, of_seat=False)
+            offer = server_state.mailbox.objects(known.id).offer(receiver, of_server=False)
             item = None if offer is None else server_state.mailbox.get(offer.digest)
             if item is None:
                 raise FederationError(f"the offer of {receiver} is not here")
             mine = {**ran.result, "to": {receiver: ran.result["to"].get(receiver, {})}}
             plain = b"".join(encode("result", result=mine))
-            pieces = pieces_in(plain)
+            chunks = chunks_in(plain)
             results[receiver] = []
-            for piece, data in enumerate(pieces):
-                info = result_info(known.id, receiver, server_state.seat, number, piece, len(pieces))
-                about = {name: info[name] for name in ("receiver", "attempt", "seat", "piece", "pieces")}
+            for chunk, data in enumerate(chunks):
+                info = result_info(known.id, receiver, server_state.server, number, chunk, len(chunks))
+                about = {name: info[name] for name in ("receiver", "attempt", "server", "chunk", "chunks")}
                 sealed = seal(data, item.payload, **info)
                 results[receiver].append(Object.make(server_state.identity, "result", known.id, sealed, **about))
         audit = {
             "attempt": number,
-            "seat": server_state.seat,
+            "server": server_state.server,
             "build": build(),
             "federation": server_state.membership.digest,
             "began": began.isoformat(),
@@ -493,7 +493,12 @@ class JobRunner:
             },
         }
         account = Object.make(
-            server_state.identity, "audit", known.id, json.dumps(audit).encode(), attempt=number, seat=server_state.seat
+            server_state.identity,
+            "audit",
+            known.id,
+            json.dumps(audit).encode(),
+            attempt=number,
+            server=server_state.server,
         )
         name = kept_name(known.id)
         self.staging.put(
@@ -541,7 +546,7 @@ class JobRunner:
             outcome=outcome,
             why=plain(why)[:1500],
             final=final,
-            seat=self.server_state.seat,
+            server=self.server_state.server,
             **about,
         )
 
@@ -569,7 +574,7 @@ class JobRunner:
         until = known.proposal.kept_until
         gone = until is not None and now >= until.timestamp() and server_state.clock.agreed
         if gone and self.staging.erase_model(job):
-            server_state.publish("erased", job, what="model", seat=server_state.seat)
+            server_state.publish("erased", job, what="model", server=server_state.server)
         if server_state.mailbox.note(f"erased {job}") is not None:
             self._resting[job] = time.monotonic() + REST
             kept = since + seconds(server_state.settings.file.store.keep)
@@ -610,7 +615,7 @@ class JobRunner:
                 return
         mine = [header.about for header in server_state.mailbox.objects(job).of("result") if header.author == me]
         count = Counter(about["receiver"] for about in mine)
-        whole = {about["receiver"] for about in mine if count[about["receiver"]] == about.get("pieces")}
+        whole = {about["receiver"] for about in mine if count[about["receiver"]] == about.get("chunks")}
         lacking = sorted(set(known.spec.receivers) - whole)
         if lost or lacking:
             why = f"this server's part of the result for {' and '.join(lacking) or 'the audit'} is lost: both copies were damaged"
@@ -629,6 +634,6 @@ class JobRunner:
         self.staging.drop(job)
         self.shares.erase(job)
         server_state.mailbox.drop(job, ["envelope", "group", "result"])
-        server_state.publish("erased", job, what="job", seat=server_state.seat)
+        server_state.publish("erased", job, what="job", server=server_state.server)
         server_state.mailbox.note(f"erased {job}", "yes")
         log.info("erased", extra={"job": job})

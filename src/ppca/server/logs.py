@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from ..runtime.failure import places
 
 FIELDS = (
-    *("job", "kind", "author", "by", "peer", "attempt", "why", "digest", "seat", "address", "revision", "build"),
+    *("job", "kind", "author", "by", "peer", "attempt", "why", "digest", "server", "address", "revision", "build"),
     *("member", "status", "path", "seconds", "bytes", "error", "at"),
 )
 

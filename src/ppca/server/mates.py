@@ -12,7 +12,7 @@ from typing import Any
 
 from ..federation.envelopes import messages
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.membership import Membership, Seat, address
+from ..federation.membership import Membership, ServerEntry, address
 from ..federation.state import Objects
 from ..protocol import InputPacket
 from ..runtime.control import Message, encode
@@ -51,27 +51,29 @@ def positions(objects: Objects, membership: Membership, federation: str, operato
     An offer alone does not tell: an operator can withhold it until it has another position, and then make a new one.
     """
     held = {
-        header.about["seat"] for header in objects.of("offer") if header.author == operator and "seat" in header.about
+        header.about["server"]
+        for header in objects.of("offer")
+        if header.author == operator and "server" in header.about
     }
     then = membership if membership.digest == federation else membership.earlier.get(federation)
-    before = None if then is None else then.seat_of(operator)
+    before = None if then is None else then.server_of(operator)
     return held if before is None else held | {before}
 
 
-def check_position(objects: Objects, membership: Membership, federation: str, operator: str, seat: int) -> None:
+def check_position(objects: Objects, membership: Membership, federation: str, operator: str, server: int) -> None:
     """Refuse shares of a job unless the operator was this server, and no other, of the job.
 
     With the shares of two positions it could read the data. An operator without an offer here may have withheld it: owners have
     sealed shares to an offer that this server does not know. federation: the revision that the job is for.
     """
     held = positions(objects, membership, federation, operator)
-    if held - {seat}:
+    if held - {server}:
         raise FederationError(
-            f"{operator} was server {min(held - {seat})} while the shares of this job were made and is server {seat} now. "
+            f"{operator} was server {min(held - {server})} while the shares of this job were made and is server {server} now. "
             "With the shares of both positions it could read the data, so they are not given back. Propose the job again in the "
             "present federation."
         )
-    if objects.offer(operator, of_seat=True) is None:
+    if objects.offer(operator, of_server=True) is None:
         raise FederationError(
             f"{operator} has offered no key for this job that is known here, so no shares of it are given back. If it has, "
             "ask again when this server has its offer; otherwise propose the job again in the present federation."
@@ -106,7 +108,7 @@ class Mates:
 
     def __init__(self, server_state: ServerState) -> None:
         self.server_state = server_state
-        self._mates = {ROW: server_state.seat ^ 1, COLUMN: server_state.seat ^ 2}
+        self._mates = {ROW: server_state.server ^ 1, COLUMN: server_state.server ^ 2}
 
     def halves(self, path: str, *, missing_ok: bool = False) -> tuple[bytes, bytes]:
         """The row mate's and the column mate's answer."""
@@ -124,12 +126,12 @@ class Mates:
         except (ValueError, TypeError) as error:
             raise ObjectRefused(f"the mates give back different shares of {owner}: {error}") from None
 
-    def get(self, seat: int, path: str, *, missing_ok: bool = False) -> bytes:
+    def get(self, server: int, path: str, *, missing_ok: bool = False) -> bytes:
         """What another server answers; asked again for a while if it is not reached.
 
         A mate that takes long to fail is not asked again: it could keep this server waiting for many times as long.
         """
-        peer, began = self.server_state.membership.seats[seat], time.monotonic()
+        peer, began = self.server_state.membership.servers[server], time.monotonic()
         for pause in (*PAUSES, None):
             try:
                 status, data = self._ask(peer, path)
@@ -137,7 +139,7 @@ class Mates:
             except (OSError, http.client.HTTPException) as error:
                 if pause is None or time.monotonic() > began + ASKING:
                     raise FederationError(
-                        f"server {seat} ({peer.member}) is not reached: {error}. All other servers must run, with the revision "
+                        f"server {server} ({peer.member}) is not reached: {error}. All other servers must run, with the revision "
                         f"of the federation that this one has; then say it again."
                     ) from None
                 time.sleep(pause)
@@ -147,9 +149,9 @@ class Mates:
             return b""
         if status == 410:
             raise HalfLost(peer.member)
-        raise FederationError(f"server {seat} ({peer.member}) answered {status} to {path}: {data[:300]!r}")
+        raise FederationError(f"server {server} ({peer.member}) answered {status} to {path}: {data[:300]!r}")
 
-    def _ask(self, peer: Seat, path: str) -> tuple[int, bytes]:
+    def _ask(self, peer: ServerEntry, path: str) -> tuple[int, bytes]:
         context = self.server_state.tls.context(dialing=True)
         connection = http.client.HTTPSConnection(*address(peer.api), timeout=ANSWER_SECONDS, context=context)
         try:

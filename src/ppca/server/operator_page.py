@@ -22,7 +22,7 @@ from .server_state import ServerState
 
 Facts = dict[str, Any]
 News = Callable[[], AbstractContextManager[asyncio.Queue[Any]]]
-MOST_OVER = 50
+MAX_OVER = 50
 """Jobs that are over and shown; /v1/state has all."""
 
 
@@ -33,7 +33,7 @@ def local_page(
 
     def health() -> Facts:
         up = sum(link["up"] for link in followers.links.values())
-        return {"seat": server_state.seat, "links_up": up, "faults": faults()}
+        return {"server": server_state.server, "links_up": up, "faults": faults()}
 
     settled: dict[str, Facts] = {}
     return OperatorPage(
@@ -45,10 +45,10 @@ def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers
     """Everything that the page shows. settled: jobs that are erased, of which nothing changes any more."""
     usage = shutil.disk_usage(server_state.settings.store)
     links = {}
-    for seat, link in list(followers.links.items()):
-        links[str(seat)] = {
-            "member": server_state.membership.operators[seat],
-            "api": server_state.membership.seats[seat].api,
+    for server, link in list(followers.links.items()):
+        links[str(server)] = {
+            "member": server_state.membership.operators[server],
+            "api": server_state.membership.servers[server].api,
             **link,
         }
     known, lost = server_state.admission.jobs()
@@ -60,7 +60,7 @@ def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers
             lost.append(job)
     missing = {job: "its file is damaged here, and is fetched from the other servers" for job in lost}
     found: Facts = {
-        "seat": server_state.seat,
+        "server": server_state.server,
         "member": server_state.identity.name,
         "federation": server_state.membership.name,
         "revision": server_state.membership.revision,
@@ -142,8 +142,8 @@ class OperatorPage:
         over = [job for job in found["jobs"] if job["stage"] in ENDS]
         found |= {
             "open": [job for job in found["jobs"] if job["stage"] not in ENDS],
-            "over": over[:MOST_OVER],
-            "left_out": len(over[MOST_OVER:]),
+            "over": over[:MAX_OVER],
+            "left_out": len(over[MAX_OVER:]),
             "done": sum("done" in (job["stage"], job["ended"]) for job in over),
         }
         return self.site.render("operator.html", root="", **found)
@@ -172,10 +172,10 @@ class OperatorPage:
             jobs.labels(job["stage"]).inc()
         links = Gauge("ppca_link_up", "whether another server is reached", ["server"], registry=registry)
         trips = Gauge("ppca_link_round_trip_seconds", "of a small question", ["server"], registry=registry)
-        for seat, link in found["links"].items():
-            links.labels(seat).set(int(link["up"]))
+        for server, link in found["links"].items():
+            links.labels(server).set(int(link["up"]))
             if link["up"]:
-                trips.labels(seat).set(link["round_trip"])
+                trips.labels(server).set(link["round_trip"])
         store = found["store"]
         for name, about, value in (
             ("ppca_running_attempts", "attempts that run now", found["running"]),

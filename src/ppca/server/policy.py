@@ -26,14 +26,14 @@ def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str 
         return f"this server takes data of the forms {', '.join(policy.forms)}, not {data.form} ([policy] forms)"
     if data.width > policy.columns_at_most:
         return f"{data.width} columns; this server takes at most {policy.columns_at_most}"
-    latest = after(admission.now(), policy.longest)
-    if seconds(proposal.erase_after) > seconds(policy.longest) or proposal.expires > latest:
-        return f"the job, or its result, would stay longer than this server allows ({policy.longest})"
+    latest = after(admission.now(), policy.max_job_lifetime)
+    if seconds(proposal.erase_after) > seconds(policy.max_job_lifetime) or proposal.expires > latest:
+        return f"the job, or its result, would stay longer than this server allows ({policy.max_job_lifetime})"
     until = proposal.kept_until
-    if until is not None and until > after(admission.now(), policy.models_longest):
+    if until is not None and until > after(admission.now(), policy.max_model_lifetime):
         return (
             f"the model would be kept until {until:%Y-%m-%d}; this server keeps models for at most "
-            f"{policy.models_longest} ([policy] models_longest)"
+            f"{policy.max_model_lifetime} ([policy] max_model_lifetime)"
         )
     alone = len(data.owners) == 1 and {*job.receivers, *proposal.approvers} == set(data.owners)
     if policy.rows_at_least is not None and not alone and (data.rows_at_least or 0) < policy.rows_at_least:
@@ -60,9 +60,9 @@ def _refused_use(proposal: Proposal, use: UseModel, admission: Admission) -> str
     if admission.now() >= until:
         return f"the model of {kept.name!r} was kept until {until:%Y-%m-%d}"
     objects, membership = admission.mailbox.objects(use.model), admission.membership
-    for seat, operator in membership.operators.items():
-        if positions(objects, membership, kept.federation, operator) - {seat}:
-            return f"{operator} was another server than {seat} when the model of {kept.name!r} was made; fit it again"
+    for server, operator in membership.operators.items():
+        if positions(objects, membership, kept.federation, operator) - {server}:
+            return f"{operator} was another server than {server} when the model of {kept.name!r} was made; fit it again"
     if set(use.model_owners) != set(kept.owners):
         return f"the model is that of {', '.join(kept.owners)}; all of them, and nobody else, are model_owners"
     if data.standardize != fit.standardize or data.width != fit.width:

@@ -20,9 +20,9 @@ from ..federation.errors import FederationError
 from ..federation.membership import address
 from .server_state import ServerState
 
-MOST_ECHO = 8 << 20
-MOST_WAIT = 600
-MOST_AT_ONCE = 4
+MAX_ECHO = 8 << 20
+MAX_WAIT = 600
+MAX_AT_ONCE = 4
 REACH_SECONDS = 5.0
 CHUNK = bytes(1 << 16)
 
@@ -33,7 +33,7 @@ class Probes:
     def __init__(self, server_state: ServerState, who: Callable[[web.Request], str]) -> None:
         self.server_state = server_state
         self._who = who
-        self._measuring = asyncio.Semaphore(MOST_AT_ONCE)
+        self._measuring = asyncio.Semaphore(MAX_AT_ONCE)
         self._silent: set[str] = set()
 
     def routes(self) -> list[web.RouteDef]:
@@ -44,16 +44,16 @@ class Probes:
         ]
 
     async def echo(self, request: web.Request) -> web.StreamResponse:
-        size, wait = _number(request, "bytes", MOST_ECHO), _number(request, "wait", MOST_WAIT)
-        if (request.content_length or 0) > MOST_ECHO:
-            raise FederationError(f"a measurement has at most {MOST_ECHO:,} bytes")
+        size, wait = _number(request, "bytes", MAX_ECHO), _number(request, "wait", MAX_WAIT)
+        if (request.content_length or 0) > MAX_ECHO:
+            raise FederationError(f"a measurement has at most {MAX_ECHO:,} bytes")
         if wait:
             await self._stay_silent(self._who(request), wait)
         if not size and not request.can_read_body:
             return web.Response()
         if self._measuring.locked():
             raise FederationError("others measure now; try again in a few seconds")
-        async with self._measuring, asyncio.timeout(MOST_WAIT):
+        async with self._measuring, asyncio.timeout(MAX_WAIT):
             return await self._exchange(request, size)
 
     async def _stay_silent(self, member: str, seconds: int) -> None:
@@ -69,8 +69,8 @@ class Probes:
         taken = 0
         async for part in request.content.iter_chunked(len(CHUNK)):
             taken += len(part)
-            if taken > MOST_ECHO:
-                raise FederationError(f"a measurement has at most {MOST_ECHO:,} bytes")
+            if taken > MAX_ECHO:
+                raise FederationError(f"a measurement has at most {MAX_ECHO:,} bytes")
         response = web.StreamResponse(headers={"Content-Length": str(size)})
         await response.prepare(request)
         for start in range(0, size, len(CHUNK)):
@@ -78,10 +78,10 @@ class Probes:
         return response
 
     async def reach(self, request: web.Request) -> web.Response:
-        seat = self.server_state.membership.seat_of(self._who(request))
-        if seat is None:
+        server = self.server_state.membership.server_of(self._who(request))
+        if server is None:
             raise FederationError("only servers are dialed back: members never listen")
-        peer = self.server_state.membership.seats[seat]
+        peer = self.server_state.membership.servers[server]
         return web.json_response({"api": await _dialed(peer.api), "mesh": await _dialed(peer.mesh)})
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..federation.envelopes import message_of
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.membership import SEATS
+from ..federation.membership import SERVERS
 from ..federation.objects import Object, sha256
 from ..federation.proposal import ProposedJob
 from ..federation.state import times_before
@@ -49,20 +49,20 @@ class Restoring:
         """Restores as much as can be; returns what is missing, and why."""
         missing: list[str] = []
         failed: list[FederationError] = []
-        for seat in SEATS:
-            if seat == self.server_state.seat:
+        for server in SERVERS:
+            if server == self.server_state.server:
                 continue
             try:
-                new, refused = self._copy(seat)
+                new, refused = self._copy(server)
             except FederationError as error:  # every object is at two more servers
                 failed.append(error)
                 if len(failed) > 1:
                     raise
-                missing.append(f"objects of server {seat}: {error}")
+                missing.append(f"objects of server {server}: {error}")
                 self._told(f"MISSING {missing[-1]}")
                 continue
             missing += refused
-            self._told(f"objects of server {seat}: {new} new")
+            self._told(f"objects of server {server}: {new} new")
         known, lost = self.server_state.admission.jobs()
         missing += [f"the file of job {job[:12]}: no other server has it" for job in lost]
         for job in known:
@@ -76,10 +76,12 @@ class Restoring:
         """One job; what is missing of it does not keep the others from being restored."""
         job_state, missing = self.server_state.admission.job_state(known.id), []
         objects, me = self.server_state.mailbox.objects(known.id), self.server_state.identity.name
-        if objects.offer(me, of_seat=True) is None:
+        if objects.offer(me, of_server=True) is None:
             return []  # this operator had no part in it, or has not answered it; the server will
         try:
-            check_position(objects, self.server_state.membership, known.proposal.federation, me, self.server_state.seat)
+            check_position(
+                objects, self.server_state.membership, known.proposal.federation, me, self.server_state.server
+            )
             if not job_state.over:
                 missing = self._restore_job(known)
             elif job_state.done and known.spec.keep is not None:
@@ -90,30 +92,30 @@ class Restoring:
             self._told(f"MISSING {line}")
         return missing
 
-    def _copy(self, seat: int) -> tuple[int, list[str]]:
+    def _copy(self, server: int) -> tuple[int, list[str]]:
         """All objects that another server has and this one lacks, in the order in which they arrived there.
 
         FederationError if it lists objects that it does not have, or does not give in time: the other servers have them, too.
         """
-        found = message_of(self.shares.mates.get(seat, "/v1/inventory"), "inventory").get("digests")
+        found = message_of(self.shares.mates.get(server, "/v1/inventory"), "inventory").get("digests")
         new, absent, refused = 0, 0, []
         deadline = time.monotonic() + PATIENCE
         if not isinstance(found, list):
-            raise ObjectRefused(f"server {seat} lists something else than objects")
+            raise ObjectRefused(f"server {server} lists something else than objects")
         for digest in found:
             if not is_digest(digest) or self.server_state.mailbox.knows(digest):
                 continue
             if absent > MOST_ABSENT or time.monotonic() > deadline:
                 raise FederationError(f"it lists objects that it does not have, or takes too long ({new} new so far)")
             try:
-                data = self.shares.mates.get(seat, f"/v1/objects/{digest}", missing_ok=True)
+                data = self.shares.mates.get(server, f"/v1/objects/{digest}", missing_ok=True)
                 if not data or sha256(data) != digest:
                     absent += 1
                 elif self._take(data):
                     new += 1
                     deadline += PER_OBJECT + len(data) / BYTES_PER_SECOND
             except (FederationError, OSError) as error:
-                refused.append(f"object {digest[:12]} of server {seat}: {error}")
+                refused.append(f"object {digest[:12]} of server {server}: {error}")
         return new, refused
 
     def _take(self, data: bytes) -> bool:
@@ -133,11 +135,11 @@ class Restoring:
     def _restore_job(self, known: ProposedJob) -> list[str]:
         """A new key, offered to owners who have not contributed yet; the shares of those who have."""
         server_state, objects = self.server_state, self.server_state.mailbox.objects(known.id)
-        former = objects.offer(server_state.identity.name, of_seat=True)
+        former = objects.offer(server_state.identity.name, of_server=True)
         assert former is not None
         key = server_state.keys.make(JOB, known.id)
         before = times_before(former) + 1
-        server_state.publish("offer", known.id, key.public, seat=server_state.seat, again=before)
+        server_state.publish("offer", known.id, key.public, server=server_state.server, again=before)
         missing = []
         for owner in known.proposal.owners:
             if objects.by("contribution", owner) is not None:

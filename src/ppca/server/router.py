@@ -29,10 +29,10 @@ PREAMBLE_SECONDS = 5.0
 WAITING_SECONDS = 5.0
 """How long a connection waits for a run that is not there yet."""
 
-MOST_AT_THE_DOOR = 128
+MAX_WAITING = 128
 """Connections that have not been passed on."""
 
-MOST_PER_ADDRESS = 64
+MAX_PER_ADDRESS = 64
 """Of these, connections from one address."""
 
 _PAUSE = 0.1  # seconds until the next try, when the system has no descriptors left
@@ -59,7 +59,7 @@ class Router:
         self._listener = listener
         self._workers: dict[bytes, socket.socket] = {}
         self._lock = Lock()  # of the workers; visitors are the thread's own
-        self._visitors: ConnectionLimits[_Visitor] = ConnectionLimits(MOST_AT_THE_DOOR, MOST_PER_ADDRESS)
+        self._visitors: ConnectionLimits[_Visitor] = ConnectionLimits(MAX_WAITING, MAX_PER_ADDRESS)
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -152,7 +152,7 @@ class Router:
             return
         except OSError as error:  # no descriptors left: close some of those that wait
             _log.warning("the mesh port cannot accept: %s", error)
-            for oldest in [*self._visitors][: MOST_AT_THE_DOOR // 4]:
+            for oldest in [*self._visitors][: MAX_WAITING // 4]:
                 self._dismiss(oldest, "had to make room")
             sleep(_PAUSE)
             return

@@ -38,20 +38,20 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import SystemRandom
 
-from ..federation.membership import SEATS, Membership
+from ..federation.membership import SERVERS, Membership
 from ..federation.objects import Header
-from ..federation.state import MOST_NUMBERS, Attempts, Objects
+from ..federation.state import MAX_NUMBERS, Attempts, Objects
 
 PATIENCE = 60.0
 """Seconds that server 0 waits for the others once it is ready itself, besides twice the time that it needed to get ready. The
 others wait half as long again: they withdraw only if server 0 does not. Doubled with every attempt that did not begin."""
 
-MOST_DOUBLINGS = 4
+MAX_DOUBLINGS = 4
 
-LONGEST_PAUSE = 300.0
+MAX_RETRY_DELAY = 300.0
 """Seconds until the next attempt of a job, at most, before the random part."""
 
-LAST_TURN = MOST_NUMBERS["turn"] - 1
+LAST_TURN = MAX_NUMBERS["turn"] - 1
 """Largest number that a start can have. A former server 0 may have used it: from then on, all starts have it."""
 
 RANDOM = SystemRandom()
@@ -86,7 +86,7 @@ class View:
         return cls(
             job=job,
             member=last_turn(objects)[0],
-            place=place_of(objects, membership.operators[SEATS[0]]),
+            place=place_of(objects, membership.operators[SERVERS[0]]),
             waiting=startable and not attempts.open and not attempts.held,
             attempt=attempts.last,
             open=startable and attempts.open,
@@ -100,7 +100,7 @@ class View:
 
 def place_of(objects: Objects, proposer: str) -> int:
     """The place in the queue that server 0, operated by `proposer`, has given to a job."""
-    return _number(objects.offer(proposer, of_seat=True), "place")
+    return _number(objects.offer(proposer, of_server=True), "place")
 
 
 def last_turn(objects: Objects) -> tuple[str, int]:
@@ -225,7 +225,7 @@ class Scheduler:
         An attempt that did not begin kept places from other jobs. Its job then waits at least as long as that took.
         """
         seen, bad = self._seen[view.job], view.failures + view.idle
-        pause = min(LONGEST_PAUSE, 2.0 ** (bad - 1)) if bad else 0.0
+        pause = min(MAX_RETRY_DELAY, 2.0 ** (bad - 1)) if bad else 0.0
         return max(seen.since + seen.factor * max(pause, self._wasted.get(view.job, 0.0)), seen.later)
 
     def postpone(self, job: str, seconds: float) -> None:
@@ -292,7 +292,7 @@ class Scheduler:
 
     def _patience(self, view: View, needed: float) -> float:
         """Seconds to wait for the others. needed: what this server took to get ready; others may be slower."""
-        base = PATIENCE * 2.0 ** min(view.idle, MOST_DOUBLINGS) + 2 * needed
+        base = PATIENCE * 2.0 ** min(view.idle, MAX_DOUBLINGS) + 2 * needed
         return base * ((1.0 if self.proposes else 1.5) + 0.1 * self._random())
 
     def _reservations(self) -> list[Step]:

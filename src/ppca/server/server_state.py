@@ -39,8 +39,8 @@ class ServerState:
         self.settings = settings
         self.identity = Identity.load(settings.identity)
         self.membership = Membership.trusted(settings.federation)
-        self.seat = settings.file.seat
-        self._check_seat(self.membership)
+        self.server = settings.file.server
+        self._check_server(self.membership)
         self.tls = self.new_tls()
         self.mailbox = Mailbox(settings.store)
         self.revisions = Revisions(settings.store / REVISIONS)
@@ -64,11 +64,11 @@ class ServerState:
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _check_seat(self, membership: Membership) -> None:
+    def _check_server(self, membership: Membership) -> None:
         membership.check_identity(self.identity)
-        if membership.operators.get(self.seat) != self.identity.name:
+        if membership.operators.get(self.server) != self.identity.name:
             raise FileRefused(
-                f"{self.identity.name} does not have server {self.seat} in {membership.name}, revision {membership.revision}; "
+                f"{self.identity.name} does not have server {self.server} in {membership.name}, revision {membership.revision}; "
                 "correct server in server.toml, or the federation's file."
             )
 
@@ -90,7 +90,7 @@ class ServerState:
             membership = Membership.trusted(self.settings.federation)
             if membership.digest == self.membership.digest:
                 return False
-            self._check_seat(membership)
+            self._check_server(membership)
             unknown = (
                 membership.unknown_former_keys(self.membership)
                 if membership.revision == self.membership.revision + 1

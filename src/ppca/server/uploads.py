@@ -12,7 +12,7 @@ from typing import IO, TypeVar
 from aiohttp import web
 
 from ..federation.errors import FederationError
-from ..federation.objects import MOST_BYTES
+from ..federation.objects import MAX_BYTES
 
 T = TypeVar("T")
 SECONDS = 600.0
@@ -43,8 +43,8 @@ class Uploads:
 
     async def take(self, request: web.Request, member: str, use: Callable[[bytes], T]) -> T:
         """What `use` makes of the whole body, in a thread."""
-        if (request.content_length or 0) > MOST_BYTES:
-            raise BodyRefused(413, f"an object has at most {MOST_BYTES:,} bytes")
+        if (request.content_length or 0) > MAX_BYTES:
+            raise BodyRefused(413, f"an object has at most {MAX_BYTES:,} bytes")
         if self._of[member] >= PER_MEMBER:
             raise BodyRefused(429, f"{member} sends {PER_MEMBER} objects already; one after the other")
         self._of[member] += 1
@@ -62,8 +62,8 @@ class Uploads:
             async with asyncio.timeout(self._seconds):
                 async for chunk in request.content.iter_chunked(1 << 18):
                     size += len(chunk)
-                    if size > MOST_BYTES:
-                        raise BodyRefused(413, f"an object has at most {MOST_BYTES:,} bytes")
+                    if size > MAX_BYTES:
+                        raise BodyRefused(413, f"an object has at most {MAX_BYTES:,} bytes")
                     file.write(chunk)
         except TimeoutError:
             raise BodyRefused(408, f"the object did not come within {self._seconds:g} s; send it again") from None

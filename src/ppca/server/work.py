@@ -35,13 +35,13 @@ class Work:
     input_bytes: most that the packets may take in memory.
     """
 
-    seat: int
+    server: int
     session: bytes
     addresses: Mapping[int, tuple[str, int]]
     tls: PinnedTls
     program: str
     packets: list[InputPacket] = field(default_factory=list)
-    pieces: Iterable[Piece] = ()
+    chunks: Iterable[Piece] = ()
     public: dict[str, Any] = field(default_factory=dict)
     openings: list[dict[str, Any]] | None = None
     kept: Mapping[str, Record] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Work:
         """What goes to the worker at once; pieces and kept records follow."""
         return {
             "session": self.session.hex(),
-            "addresses": {str(seat): list(address) for seat, address in self.addresses.items()},
+            "addresses": {str(server): list(address) for server, address in self.addresses.items()},
             "tls": self.tls.as_data(),
             "program": self.program,
             "packets": self.packets,

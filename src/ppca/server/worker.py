@@ -38,8 +38,8 @@ _UNREAD = 4  # messages read ahead: pieces are large, and the parent sends one a
 class Worker:
     """The life of one attempt at one server."""
 
-    def __init__(self, seat: int, channel: Channel, inbox: queue.Queue[Message], passed: PassedListener) -> None:
-        self.seat = seat
+    def __init__(self, server: int, channel: Channel, inbox: queue.Queue[Message], passed: PassedListener) -> None:
+        self.server = server
         self.channel = channel
         self.inbox = inbox
         self.passed = passed
@@ -73,14 +73,14 @@ class Worker:
             if kind == "kept":
                 self.store[fields["name"]] = record_of(**fields["record"])
             elif kind == "piece":
-                self.uploads.append(fields["owner"], fields["packet"], fields["tags"], self.seat, fields["order"])
+                self.uploads.append(fields["owner"], fields["packet"], fields["tags"], self.server, fields["order"])
             else:
                 return
 
     def _prepare(self, work: dict[str, Any]) -> Program | None:
         try:
-            with labelled(self.seat):
-                program = prepare(*asked_for(work), self.seat, int(work["input_bytes"]))
+            with labelled(self.server):
+                program = prepare(*asked_for(work), self.server, int(work["input_bytes"]))
         except ProgramError as error:
             trace = "" if error.__cause__ is None else trace_of(error.__cause__)
             self.channel.send("refused", error=str(error), trace=trace)
@@ -91,9 +91,9 @@ class Worker:
     def _connect(self, work: dict[str, Any]) -> Mesh:
         session = bytes.fromhex(work["session"])
         return connect_mesh(
-            self.seat,
+            self.server,
             self.passed,
-            {int(seat): (str(host), int(port)) for seat, (host, port) in work["addresses"].items()},
+            {int(server): (str(host), int(port)) for server, (host, port) in work["addresses"].items()},
             tls=PinnedTls.of(work["tls"]),
             session=session,
             route=route_of(session),
@@ -106,7 +106,7 @@ class Worker:
         teller.begin(mesh)
         session = bytes.fromhex(work["session"])
         tables = {TABLE: self.uploads} if self.uploads.rows else {}
-        with labelled(self.seat):
+        with labelled(self.server):
             ran = execute(
                 mesh, session, program, work["packets"], work["public"], teller, staged, tables, work["openings"]
             )
@@ -119,13 +119,13 @@ class Worker:
 
     def fail(self, error: BaseException) -> None:
         """Tells the peers, then the server."""
-        failure = Failure.of(self.seat, None if self.mesh is None else self.mesh.step, error)
+        failure = Failure.of(self.server, None if self.mesh is None else self.mesh.step, error)
         if self.mesh is not None:
             self.mesh.abort(failure.reason)
         report(self.channel, failure)
 
 
-def main(control: socket.socket, passed: socket.socket, parent: int, *, seat: int, threads: int, longest: int) -> int:
+def main(control: socket.socket, passed: socket.socket, parent: int, *, server: int, threads: int, longest: int) -> int:
     """Run one attempt in this process; return its exit code.
 
     control: the control channel. passed: brings connections of the mesh port. parent: number of the process that started this
@@ -136,8 +136,8 @@ def main(control: socket.socket, passed: socket.socket, parent: int, *, seat: in
     kernels.keep_memory(KEPT_MEMORY)
     channel = Channel(control, longest)
     inbox: queue.Queue[Message] = queue.Queue(_UNREAD)
-    threading.Thread(target=watch, args=(seat, parent, channel, inbox), daemon=True).start()
-    worker = Worker(seat, channel, inbox, PassedListener(passed))
+    threading.Thread(target=watch, args=(server, parent, channel, inbox), daemon=True).start()
+    worker = Worker(server, channel, inbox, PassedListener(passed))
     try:
         worker.serve()
     except BaseException as error:  # also SystemExit of a program: the server must hear of it

@@ -25,7 +25,7 @@ from random import SystemRandom
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from .errors import SEATS, CertificateError, FrameError, PeerError, PeerTimeout, TransportError, server_name
+from .errors import SERVERS, CertificateError, FrameError, PeerError, PeerTimeout, TransportError, server_name
 from .frames import MAX_PAYLOAD
 from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
 from .link import Link, TcpLink, TlsLink
@@ -104,11 +104,11 @@ def connect_mesh(
     """
     if not 1 <= len(session) <= MAX_SESSION:
         raise ValueError(f"invalid session: {len(session)} bytes. It must have 1 to {MAX_SESSION} bytes.")
-    if seat not in SEATS or not timeout > 0:
-        raise ValueError(f"seat must be one of {SEATS} and timeout positive, got {seat!r} and {timeout!r}")
-    if listener is None and seat != SEATS[-1]:
+    if seat not in SERVERS or not timeout > 0:
+        raise ValueError(f"seat must be one of {SERVERS} and timeout positive, got {seat!r} and {timeout!r}")
+    if listener is None and seat != SERVERS[-1]:
         raise ValueError(f"{server_name(seat)} needs a listener: higher seats dial it")
-    missing = [peer for peer in SEATS if peer < seat and peer not in addresses]
+    missing = [peer for peer in SERVERS if peer < seat and peer not in addresses]
     if missing:
         raise ValueError(f"{server_name(seat)} needs the address of {' and '.join(map(server_name, missing))}")
     connector = _Connector(seat, session, tls, timeout, route)
@@ -129,7 +129,7 @@ def _synchronise(mesh: SocketMesh) -> None:
 
     It does not count as a round.
     """
-    others = [peer for peer in SEATS if peer != mesh.seat]
+    others = [peer for peer in SERVERS if peer != mesh.seat]
     mesh.exchange([(peer, b"\0") for peer in others], [(peer, 1) for peer in others])
     mesh.stats.reset()
     mesh.step = 0
@@ -172,9 +172,9 @@ class _Connector:
         links: dict[int, Link] = {}
         gone: dict[int, float] = {}  # peer that hung up -> time
         try:
-            while len(links) < len(SEATS) - 1:
+            while len(links) < len(SERVERS) - 1:
                 if monotonic() > self.deadline:
-                    absent = [peer for peer in SEATS if peer != self.seat and peer not in links and peer not in gone]
+                    absent = [peer for peer in SERVERS if peer != self.seat and peer not in links and peer not in gone]
                     raise self._timed_out(absent or sorted(gone))  # peers that were connected are not the cause
                 for peer, since in gone.items():
                     if monotonic() > since + REDIAL_SECONDS:
@@ -262,12 +262,13 @@ class _Connector:
         try:
             if self.tls is not None and isinstance(sock, ssl.SSLSocket):
                 sock.do_handshake()
-                self.tls.check_seat(sock, self.seat, peer)
+                self.tls.check_server(sock, self.seat, peer)
             send_hello(sock, self.seat, peer, self.session)
             read_hello(sock, self.seat, peer, self.session, self.deadline)
         except ssl.SSLCertVerificationError as error:
             raise CertificateError(
-                f"{server_name(self.seat)} does not trust the certificate of {server_name(peer)}: {error.verify_message}; "
+                f"{server_name(self.seat)} does not trust the certificate of {server_name(peer)}: "
+                f"{error.verify_message}; "
                 f"{self._remedy}",
                 self.seat,
                 peer,
@@ -276,7 +277,8 @@ class _Connector:
             if "ALERT" not in (error.reason or ""):
                 raise ConnectionError(f"no TLS there ({error.reason or 'connection closed'})") from error
             raise CertificateError(
-                f"{server_name(peer)} refused the certificate of {server_name(self.seat)}: {error.reason}; {self._remedy}",
+                f"{server_name(peer)} refused the certificate of {server_name(self.seat)}: {error.reason}; "
+                f"{self._remedy}",
                 self.seat,
                 peer,
             ) from error
@@ -362,9 +364,9 @@ class _Connector:
         try:
             peer = read_hello(sock, self.seat, None, self.session, deadline)
             if self.tls is not None and isinstance(sock, ssl.SSLSocket):
-                self.tls.check_seat(sock, self.seat, peer)
+                self.tls.check_server(sock, self.seat, peer)
         except (FrameError, CertificateError) as error:
-            if error.peer in SEATS:
+            if error.peer in SERVERS:
                 send_refusal(sock, self.seat, str(error))
             raise
         if not self._stop_greeting(number):  # from here on it is a peer and is not closed for others

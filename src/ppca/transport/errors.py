@@ -13,13 +13,13 @@ and says what to do next. Messages describe frames (kind, step, length) and neve
 
 from __future__ import annotations
 
-SEATS = (0, 1, 2, 3)
+SERVERS = (0, 1, 2, 3)
 """Numbers of the four servers: 2 * row + column."""
 
 
 def server_name(seat: int | None) -> str:
     """Return the name of a server as texts show it: ``server_name(2) == "server 2"``."""
-    return f"server {seat}" if seat in SEATS and seat is not None else f"unknown server {seat}"
+    return f"server {seat}" if seat in SERVERS and seat is not None else f"unknown server {seat}"
 
 
 class TransportError(Exception):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 from time import monotonic
 
-from .errors import SEATS, FrameError, server_name
+from .errors import SERVERS, FrameError, server_name
 from .frames import ABORT, HEADER, HEADER_SIZE, HELLO, MAX_REASON, abort_frame, header_error, pack_header, peer_aborted
 
 MAX_SESSION = 64
@@ -47,7 +47,7 @@ def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes,
     if kind != HELLO or not 1 <= length <= 1 + MAX_SESSION:
         raise FrameError(f"{server_name(seat)} got an invalid greeting from {server_name(claimed)}", seat, claimed, 0)
     payload = _read(sock, length, deadline)
-    if peer is None and (sender not in SEATS or sender <= seat):
+    if peer is None and (sender not in SERVERS or sender <= seat):
         cause = f"{server_name(seat)} was dialed by {server_name(sender)}; only higher seats dial lower ones"
     elif payload[0] != seat:
         cause = (
@@ -71,7 +71,8 @@ def _read(sock: socket.socket, size: int, deadline: float) -> bytes:
         remaining = deadline - monotonic()
         if remaining <= 0:
             raise TimeoutError(
-                f"greeting timed out: received {len(data)} of {size} bytes. Check that the peer is a running ppca server."
+                f"greeting timed out: received {len(data)} of {size} bytes. Check that the peer is a running ppca "
+                f"server."
             )
         sock.settimeout(remaining)
         piece = sock.recv(size - len(data))

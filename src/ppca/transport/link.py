@@ -228,7 +228,8 @@ class Link(ABC):
         where = (self.seat, self.peer, self._step)
         if self._got:
             return TruncatedFrameError(
-                f"{server_name(self.seat)} got a truncated frame from {server_name(self.peer)} in step {self._step}: the "
+                f"{server_name(self.seat)} got a truncated frame from {server_name(self.peer)} in step {self._step}: "
+                f"the "
                 f"connection ended after {self._got} of {len(self._block)} bytes; see the log of that server",
                 *where,
             )

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-from .errors import SEATS, FrameError, TransportError, server_name
+from .errors import SERVERS, FrameError, TransportError, server_name
 from .frames import MAX_PAYLOAD, Buffer, Payloads
 from .stats import Stats
 
@@ -91,8 +91,8 @@ class Mesh(ABC):
         max_payload: int = MAX_PAYLOAD,
         stats: Stats | None = None,
     ) -> None:
-        if seat not in SEATS:
-            raise ValueError(f"invalid seat: {seat!r}. It must be one of {SEATS}.")
+        if seat not in SERVERS:
+            raise ValueError(f"invalid seat: {seat!r}. It must be one of {SERVERS}.")
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         self.seat = seat

@@ -152,13 +152,14 @@ class PinnedTls:
         start, end, signed = _examined(leaf, self.pins[member])
         return signed and start <= datetime.now(UTC) <= end
 
-    def check_seat(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None:
+    def check_server(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None:
         """Raise CertificateError unless the other end is the member with the seat ``peer``."""
         certificate: Any = sock.getpeercert() or {}
         found = self.member_of(certificate)
         if found != self.names.get(peer):
             raise CertificateError(
-                f"{server_name(seat)} expected {self.names.get(peer, 'no member')!r} on {server_name(peer)}, but the other end "
+                f"{server_name(seat)} expected {self.names.get(peer, 'no member')!r} on {server_name(peer)}, but the "
+                f"other end "
                 f"is {found!r}; check the addresses and that all servers have the same membership file",
                 seat,
                 peer,
@@ -176,7 +177,8 @@ class PinnedTls:
         if issuer is None or issuer not in self.pins or issuer != subject or names != (("DNS", issuer + _SUFFIX),):
             said = ", ".join(f"{kind} {value!r}" for kind, value in names) or "no name"
             raise CertificateError(
-                f"a certificate of {subject!r} for {said}, issued by {issuer!r}, does not identify a member of the federation; "
+                f"a certificate of {subject!r} for {said}, issued by {issuer!r}, does not identify a member of the "
+                f"federation; "
                 f"{self.remedy}"
             )
         return issuer

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .errors import SEATS
+from .errors import SERVERS
 
 MAGIC = b"PPCR"
 VERSION = 1
@@ -42,16 +42,16 @@ def route_of(session: bytes) -> bytes:
 
 def preamble(seat: int, route: bytes) -> bytes:
     """Return the preamble of a dialer."""
-    if seat not in SEATS or len(route) != ROUTE_BYTES:
+    if seat not in SERVERS or len(route) != ROUTE_BYTES:
         raise ValueError(
-            f"invalid preamble: it needs a seat of {SEATS} and a route of {ROUTE_BYTES} bytes (`route_of`)."
+            f"invalid preamble: it needs a seat of {SERVERS} and a route of {ROUTE_BYTES} bytes (`route_of`)."
         )
     return MAGIC + bytes([VERSION, seat]) + route
 
 
 def read_preamble(data: bytes) -> tuple[int, bytes] | None:
     """Return seat and route, or None for anything that is not a preamble of this version."""
-    if len(data) != PREAMBLE_BYTES or data[:5] != MAGIC + bytes([VERSION]) or data[5] not in SEATS:
+    if len(data) != PREAMBLE_BYTES or data[:5] != MAGIC + bytes([VERSION]) or data[5] not in SERVERS:
         return None
     return data[5], data[6:]
 

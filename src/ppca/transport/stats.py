@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import SEATS
+from .errors import SERVERS
 from .frames import HEADER_SIZE
 
 
@@ -51,7 +51,7 @@ class StageStats:
         self.messages_sent += other.messages_sent
         self.messages_received += other.messages_received
         self.seconds += other.seconds
-        for seat in SEATS:
+        for seat in SERVERS:
             self.sent_to[seat] += other.sent_to[seat]
             self.received_from[seat] += other.received_from[seat]
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppca.owner.alignment.ids import LONGEST, IdError, integer_ids, normalise_ids
+from ppca.owner.alignment.ids import MAX_ID_BYTES, IdError, integer_ids, normalise_ids
 
 
 def texts(column: Any, **options: Any) -> list[bytes]:
@@ -77,7 +77,7 @@ def test_columns_of_any_make(column: Any) -> None:
         (np.array([], np.int64), "no ids"),
         ([1, "a"], "mixes types"),
         ([b"ab"], "neither integers nor strings"),
-        (["x" * (LONGEST + 1)], "bytes, more than"),
+        (["x" * (MAX_ID_BYTES + 1)], "bytes, more than"),
         (np.array(["2020-01-01"], "datetime64[D]"), "neither integers nor strings"),
     ],
 )

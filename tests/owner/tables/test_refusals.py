@@ -81,7 +81,7 @@ def test_truncated_array_file(tmp_path: Path) -> None:
         (np.ones(3), r"has 1 dimension\(s\), a table has two; reshape\(-1, 1\)"),
         (np.ones((1, 2, 3)), r"has 3 dimension\(s\)"),
         (np.ones((3, 0)), "there are no columns"),
-        (np.ones((0, 3)), "the table has no rows. An owner needs at least one"),
+        (np.ones((0, 3)), "the table is empty. An owner needs at least one row"),
         (np.ones((3, 2), complex), "the array holds complex128, not numbers"),
         (np.array([["1", "2"]]), "the array holds <U1, not numbers"),
         (np.array([[1, 2], [3, "4"]], object), "column 2 has '4' in row 2, which is not a number"),

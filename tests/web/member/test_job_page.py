@@ -13,7 +13,7 @@ from ppca.web.member.live_jobs import Known
 
 
 def standing(board: Board, job: ProposedJob, me: str, fetched: bool = False) -> JobPage:
-    known = Known(job, board.member(me).seats.headers(job.id), None)
+    known = Known(job, board.member(me).servers.headers(job.id), None)
     return standing_of(known, MEMBERSHIP, me, fetched, datetime.now(UTC))
 
 

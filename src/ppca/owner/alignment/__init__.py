@@ -1,4 +1,5 @@
-"""Alignment of records that several owners hold different columns of: by order, by a small public range, or by PSI.
+"""Alignment of the rows of column owners: by order, by a small public range of ids, or by private set intersection
+(PSI).
 
-What servers do with tags is in `ppca.jobs.matching`.
+Servers match tags with `ppca.jobs.matching`.
 """

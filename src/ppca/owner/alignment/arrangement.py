@@ -1,8 +1,8 @@
-"""What an owner does before it sends rows: bring them into the order that the alignment of the job fixes.
+"""Arrange an owner's rows in the order that the alignment of the job requires, before they are sent.
 
 aligned     all owners assert the same rows in the same order; keyed digests of their ids must agree
 namespace   ids are 0 .. n-1; row i is id i, and ids that an owner does not have are rows of zeros
-psi         rows go by their tags (keyed pseudonyms of ids); the servers keep the rows whose tag every owner has
+psi         rows are in the order of their tags (keyed pseudonyms of ids); servers keep rows whose tag every owner has
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .tags import BLOCK, Words, make_tags, order_of
 
 @dataclass(frozen=True)
 class Alignment:
-    """How rows of different owners are brought together.
+    """The way in which rows of different owners are joined.
 
-    namespace: the number of ids, for that way only. minimum: the fewest common rows that are worked on.
+    namespace: the number of ids, for `way` "namespace" only. minimum: the minimum number of common rows.
     fold_case: whether ids that differ in case only are equal.
     """
 
@@ -50,16 +50,16 @@ class Alignment:
         if self.way != "namespace" and self.namespace is not None:
             raise SpecError("namespace", self.namespace, f"has no meaning with alignment {self.way!r}")
         if self.minimum < 1:
-            raise SpecError("minimum", self.minimum, "must be at least 1: one common id is needed")
+            raise SpecError("minimum", self.minimum, "must be at least 1")
 
     @property
     def in_order(self) -> bool:
-        """Whether rows are sent in the order of the owner's table."""
+        """Return whether rows are sent in the order of the owner's table."""
         return self.way == "aligned"
 
     @property
     def owners_know_rows(self) -> bool:
-        """Whether an owner knows which rows are analysed, and can compute its own block itself."""
+        """Return whether an owner knows which rows are analysed, and can compute its own block itself."""
         return self.way != "psi"
 
 
@@ -67,8 +67,8 @@ class Alignment:
 class Arranged:
     """An owner's rows in the order in which it sends them.
 
-    order: where each of them stands in the owner's table (None: row i is id i). tags: their pseudonyms (psi).
-    rest: what rounding integers beyond 2^53 left of the values (None: nothing).
+    order: position of each row in the owner's table (None: row i is id i). tags: pseudonyms of the rows (psi).
+    rest: rounding errors of values that are integers beyond 2^53 (None: none).
     """
 
     table: Records
@@ -96,7 +96,7 @@ def arrange(tables: Sequence[Records], alignment: Alignment) -> list[Arranged]:
 
 
 def arrange_rows(table: Records, alignment: Alignment, key: bytes) -> Arranged:
-    """One owner's part: from its own table and the owners' key alone."""
+    """Arrange the rows of one owner, from its own table and the owners' key."""
     if alignment.way == "aligned":
         return Arranged(table, table.values, np.arange(len(table.values)), None, table.rest)
     if table.ids is None:
@@ -110,7 +110,7 @@ def arrange_rows(table: Records, alignment: Alignment, key: bytes) -> Arranged:
 
 
 def order_digest(table: Records, alignment: Alignment, key: bytes) -> bytes | None:
-    """A keyed digest of an owner's ids in their order: equal digests mean equal lists. None if it has no ids."""
+    """Return a keyed digest of an owner's ids in order, None without ids. Equal digests mean equal lists."""
     if table.ids is None:
         return None
     tags = _tags(table, alignment, key)
@@ -119,7 +119,7 @@ def order_digest(table: Records, alignment: Alignment, key: bytes) -> bytes | No
 
 
 def check_order(tables: Sequence[Records], digests: Sequence[bytes | None]) -> None:
-    """Refuses aligned tables with different row counts or, where there are ids, different digests."""
+    """Refuse aligned tables with different numbers of rows or, if they have ids, different digests."""
     counts = {table.label: len(table.values) for table in tables}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{label}: {count:,}" for label, count in counts.items())
@@ -140,7 +140,7 @@ def _tags(table: Records, alignment: Alignment, key: bytes) -> Words:
 
 
 def _placed(table: Records, namespace: int) -> Arranged:
-    """Row i is id i; ids that this owner does not have are rows of zeros."""
+    """Place id i in row i; ids that this owner does not have become rows of zeros."""
     ids = integer_ids(table.ids, label=table.label)
     if len(ids) != len(table.values):
         raise IdError(f"{table.label}: {len(ids):,} ids for {len(table.values):,} rows")

@@ -1,9 +1,9 @@
-"""Ids: integers or strings, normalised to bytes so that equal ids are equal bytes at every owner.
+"""Normalise ids (integers or strings) to bytes, so that equal ids are equal bytes at every owner.
 
-Rules, in this order: integers become their decimal digits (7 equals "7", but not "07"); strings are normalised to Unicode NFC and
-stripped of white space at both ends; case is kept unless all owners ask for `fold_case` (Unicode lower case). Missing or empty
-ids, floats and other types are refused, and so are ids longer than 4,096 bytes. Duplicates after normalisation are an error that
-says how many (see `tags.order_of`).
+Rules, in this order: integers become their decimal digits (7 equals "7", but not "07"); strings are normalised to
+Unicode NFC and stripped of white space at both ends; case is kept unless all owners ask for `fold_case` (Unicode lower
+case). Missing or empty ids, floats and other types are refused, as are ids longer than 4,096 bytes. Duplicates
+after normalisation are an error that says how many (see `tags.order_of`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ..errors import OwnerError
 
-LONGEST = 4096
-"""Bytes of an id. Longer ones are text in the wrong column."""
+MAX_ID_BYTES = 4096
+"""Maximum size of an id in bytes. Longer ids are probably text of another column."""
 
 
 class IdError(OwnerError):
@@ -28,7 +28,7 @@ class IdError(OwnerError):
 
 @dataclass(frozen=True)
 class Ids:
-    """Normalised ids: the bytes of all of them back to back, and where each begins."""
+    """Normalised ids: their concatenated bytes, and the offset of each."""
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Ids:
 
 
 def normalise_ids(column: Any, *, label: str = "owner", fold_case: bool = False) -> Ids:
-    """The ids of a column (NumPy, Arrow, pandas, polars, list of integers or strings)."""
+    """Return the ids of a column (NumPy, Arrow, pandas, polars, list of integers or strings)."""
     array = arrow_ids(column, label)
     if pa.types.is_integer(array.type):
         text = pc.cast(array, pa.large_string())
@@ -58,13 +58,13 @@ def normalise_ids(column: Any, *, label: str = "owner", fold_case: bool = False)
     empty = int(np.count_nonzero(lengths == 0))
     if empty:
         raise IdError(f"{label}: {empty} ids are empty after trimming; drop these rows first")
-    if lengths.max() > LONGEST:
-        raise IdError(f"{label}: an id has {lengths.max():,} bytes, more than {LONGEST:,}; is this the id column?")
+    if lengths.max() > MAX_ID_BYTES:
+        raise IdError(f"{label}: an id has {lengths.max():,} bytes, more than {MAX_ID_BYTES:,}; is this the id column?")
     return ids
 
 
 def integer_ids(column: Any, *, label: str = "owner") -> NDArray[np.int64]:
-    """Ids that number the rows of a small public range: integers, or strings that are nothing else."""
+    """Return the ids of a small public range: integers, or strings of decimal digits."""
     array = arrow_ids(column, label)
     if not pa.types.is_integer(array.type):
         array = pc.utf8_trim_whitespace(array)
@@ -75,13 +75,13 @@ def integer_ids(column: Any, *, label: str = "owner") -> NDArray[np.int64]:
 
 
 DECIMALS, ZEROS, LETTERS = "decimals", "leading zeros", "letters"
-"""Spellings of ids that often keep them from matching those of another owner."""
+"""Spellings of ids that often prevent a match with those of another owner."""
 
 _SPELLINGS = {DECIMALS: r"^\s*\d+\.0+\s*$", ZEROS: r"^\s*0\d+\s*$", LETTERS: r"\pL"}
 
 
 def spellings(column: Any, label: str) -> set[str]:
-    """Which of these an owner's own ids show."""
+    """Return which of these spellings occur in an owner's ids."""
     array = arrow_ids(column, label)
     if pa.types.is_integer(array.type):
         return set()
@@ -90,7 +90,7 @@ def spellings(column: Any, label: str) -> set[str]:
 
 
 def arrow_ids(column: Any, label: str) -> Any:
-    """The column as one Arrow array of integers or strings, none missing."""
+    """Return the column as one Arrow array of integers or strings without missing values."""
     array = _arrow(column, label)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
@@ -99,13 +99,13 @@ def arrow_ids(column: Any, label: str) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if len(array) == 0:
-        raise IdError(f"{label}: there are no ids")
+        raise IdError(f"{label}: the id column is empty")
     if array.null_count:
         raise IdError(f"{label}: {array.null_count} ids are missing; drop these rows first")
     if pa.types.is_floating(array.type):
         raise IdError(
-            f"{label}: ids of type {array.type} are not exact (missing ids turn integers into floats); drop rows without an id "
-            "and convert the column to integers or strings"
+            f"{label}: ids of type {array.type} are not exact (missing ids turn integers into floats); drop rows "
+            "without an id and convert the column to integers or strings"
         )
     strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not (pa.types.is_integer(array.type) or any(is_kind(array.type) for is_kind in strings)):

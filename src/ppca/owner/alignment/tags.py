@@ -1,8 +1,9 @@
-"""Tags: keyed pseudonyms of ids. AES-CMAC (NIST SP 800-38B), a pseudo-random function of the id under a key of the owners.
+"""Tags: keyed pseudonyms of ids. AES-CMAC (NIST SP 800-38B), a pseudo-random function of the id under a key of the
+owners.
 
-Servers see tags only. Without the key a tag tells nothing about its id; with a new key for every job, tags of two jobs cannot be
-joined. Two ids share a tag with probability 2^-128 per pair. Rows are sent in the order of their tags, which is as random
-as the tags are: the order of the owner's table does not leave it.
+Servers see tags only. Without the key a tag reveals nothing about its id. The key is new for every job, so tags of two
+jobs cannot be joined. Two ids have the same tag with probability 2^-128 per pair. Rows are sent in the order of their
+tags, which is pseudo-random, so the order of the owner's table is not revealed.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from .ids import IdError, Ids
 
 BLOCK = 16
 CHUNK_BYTES = 1 << 23
-"""Bytes of padded ids per pass: bounds the memory, whatever the lengths, and stays in the cache."""
+"""Maximum bytes of padded ids per pass. It bounds the memory for ids of any length and fits into the cache."""
 
 Words = NDArray[np.uint64]
 
 
 def make_tags(ids: Ids, key: bytes) -> Words:
-    """One 128-bit tag per id, shape (n, 2)."""
+    """Return one 128-bit tag per id, shape (n, 2)."""
     if len(key) != BLOCK:
         raise ValueError(f"the key of tags has {len(key)} bytes, expected {BLOCK}")
     schedule = kernels.Key(key)
@@ -48,7 +49,7 @@ def _cmac(
     whole: Words,
     partial: Words,
 ) -> Words:
-    """CMAC of ids that lie back to back, all in step: block b of every id that has one, XORed into its state and encrypted."""
+    """Compute the CMAC of concatenated ids in parallel: block b of every id is XORed into its state and encrypted."""
     count, most = len(lengths), int(blocks.max())
     rows = np.arange(count)
     padded = np.zeros((count, most * BLOCK), np.uint8)
@@ -69,7 +70,7 @@ def _cmac(
 
 
 def _subkeys(schedule: kernels.Key) -> tuple[Words, Words]:
-    """K1 for a complete last block, K2 for a padded one: doublings of E(0) in GF(2^128)."""
+    """Return K1 (for a complete last block) and K2 (for a padded one): doublings of E(0) in GF(2^128)."""
     zero = np.zeros((1, BLOCK), np.uint8)
     out = np.empty_like(zero)
     kernels.aes_blocks(out, schedule, zero)
@@ -82,7 +83,7 @@ def _subkeys(schedule: kernels.Key) -> tuple[Words, Words]:
 
 
 def order_of(tags: Words, label: str) -> NDArray[np.intp]:
-    """The order of rows by tag; duplicate ids are refused (equal tags mean equal ids)."""
+    """Return the order of rows by tag. Raise for duplicate ids (equal tags mean equal ids)."""
     order = np.argsort(tags[:, 0])
     first = tags[order, 0]
     if np.any(first[1:] == first[:-1]):

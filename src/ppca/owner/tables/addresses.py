@@ -1,7 +1,8 @@
-"""Addresses: tables in an object store or on another machine (s3://bucket/folder, gs://..., https://...), through fsspec.
+"""Addresses: tables in an object store or on another machine (s3://bucket/folder, gs://..., https://...), through
+fsspec.
 
-A store is read in place, a piece at a time; nothing is copied to this machine first. Keys and passwords come from where the
-store's own package takes them (environment, configuration files, machine roles), and are in no message.
+A store is read in place, a piece at a time; nothing is copied to this machine first. Keys and passwords come from where
+the store's own package takes them (environment, configuration files, machine roles), and are in no message.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LOCAL = "file://"
 
 @dataclass(frozen=True)
 class Address:
-    """One file of a store, as far as readers need a path of it. `store`: fsspec's file system; `inside`: the path there."""
+    """One file of a store, as far as readers need a path of it. `store`: fsspec's file system; `inside`: the path
+    there."""
 
     store: Any
     inside: PurePosixPath
@@ -80,8 +82,8 @@ def shown(address: str) -> str:
 
 
 def found_at(address: str, endings: Sequence[str]) -> tuple[PurePosixPath | None, list[Address]]:
-    """The folder (None: it is no folder) and the data files that an address means: one, those of a folder and the folders below,
-    or those that a pattern finds, in the order of their names."""
+    """The folder (None: it is no folder) and the data files that an address means: one, those of a folder and the
+    folders below, or those that a pattern finds, in the order of their names."""
     store, inside = _store(address)
     with _asking(address):
         if any(letter in inside for letter in "*?["):
@@ -94,7 +96,8 @@ def found_at(address: str, endings: Sequence[str]) -> tuple[PurePosixPath | None
 
 
 def is_data(file: PurePosixPath, endings: Sequence[str]) -> bool:
-    """Whether a file of a folder is one of its data files. Names that begin with a dot or an underscore (_SUCCESS) are not."""
+    """Whether a file of a folder is one of its data files. Names that begin with a dot or an underscore (_SUCCESS) are
+    not."""
     return ending(file) in endings and not any(part[0] in "._" for part in file.parts)
 
 
@@ -136,6 +139,6 @@ def _asking(address: str) -> Iterator[None]:
     except Exception as error:
         cause = " ".join(str(error).split())[:300].rstrip(".")
         raise UnreadableData(
-            f"{shown(address)}: the store does not answer or refuses ({type(error).__name__}: {shown(cause)}). Check the "
-            "address, and the keys where its package looks for them."
+            f"{shown(address)}: the store does not answer or refuses ({type(error).__name__}: {shown(cause)}). Check "
+            "the address, and the keys where its package looks for them."
         ) from error

@@ -188,7 +188,8 @@ def read_header(label: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[
 
 
 def exact_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """float32 if it holds all values of the type exactly, else float64 (of integers beyond 2^53 `rest_of` has the rest)."""
+    """float32 if it holds all values of the type exactly, else float64 (of integers beyond 2^53 `rest_of` has the
+    rest)."""
     small = (dtype.kind in "biu" and dtype.itemsize <= 2) or (dtype.kind == "f" and dtype.itemsize <= 4)
     return np.dtype(np.float32 if small else np.float64)
 

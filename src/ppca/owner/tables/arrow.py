@@ -31,7 +31,8 @@ from .options import APOSTROPHES, SPACES
 from .table import Piece, Table, check_choice, listed, reading
 
 PORTION_NUMBERS = 1 << 25
-"""Numbers of a portion of a Parquet file: a second or less of work, so that many workers share a file and few wait at the end."""
+"""Numbers of a portion of a Parquet file: a second or less of work, so that many workers share a file and few wait at
+the end."""
 
 PAGE_BUFFER = 128 << 10
 """Read-ahead per Parquet column, so that a row group of any size is streamed."""
@@ -367,7 +368,8 @@ def numpy_dtype(kind: Any) -> np.dtype[Any]:
 
 
 def is_numeric(kind: Any) -> bool:
-    """Integers, floats, decimals, booleans; dictionaries of these; and columns that are all null (refused as missing)."""
+    """Integers, floats, decimals, booleans; dictionaries of these; and columns that are all null (refused as
+    missing)."""
     if pa.types.is_dictionary(kind):
         return is_numeric(kind.value_type)
     return bool(
@@ -461,12 +463,12 @@ class BadCells:
     @property
     def may_mean_missing(self) -> bool:
         """Whether the texts look like codes for missing values: few texts in a column that is mostly numbers."""
-        return 0 < len(self.texts) <= MOST_CODES and 2 * self.count < self.cells
+        return 0 < len(self.texts) <= MAX_CODES and 2 * self.count < self.cells
 
 
 GROUPED_BY_COMMAS = r"[-+]?[1-9]\d{0,2}(,\d{3})+"
 LEAVE_OUT = "Leave the column out, or correct the value."
-MOST_CODES = 3
+MAX_CODES = 3
 """The largest number of different texts in a column of numbers that are taken for codes of missing values."""
 
 
@@ -483,8 +485,8 @@ def not_numbers(label: str, found: Sequence[BadCells]) -> BadValue:
     else:
         places = [f"{cells.name!r} ({cells.what} in row {cells.row or 1:,}: {cells.cause[0]})" for cells in found]
         message = (
-            f"{label}: {len(found):,} columns hold cells that are not numbers: {listed(places, str)}. Leave these columns "
-            "out, or correct the values."
+            f"{label}: {len(found):,} columns hold cells that are not numbers: {listed(places, str)}. Leave these "
+            "columns out, or correct the values."
         )
     separator = next((cells.separator for cells in found if "thousands" in cells.cause[2]), "")
     return BadValue(message, columns=columns, row=row, options=options, values=values, separator=separator)

@@ -163,13 +163,14 @@ def refuse_twice(label: str, files: Sequence[Place]) -> None:
 
 def _refuse_pair(label: str, first: Place, other: Place, cause: str) -> None:
     raise UnreadableData(
-        f"{label}: {first.name} and {other.name} {cause}, so the rows of one table would count twice. Remove one of them, "
-        f"or choose the files with a pattern such as '*{''.join(first.suffixes)}'."
+        f"{label}: {first.name} and {other.name} {cause}, so the rows of one table would count twice. Remove one of "
+        f"them, or choose the files with a pattern such as '*{''.join(first.suffixes)}'."
     )
 
 
 def copies(files: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Pairs of files with the same content, at least one row of it; the first file of a pair is the first of its kind."""
+    """Pairs of files with the same content, at least one row of it; the first file of a pair is the first of its
+    kind."""
     alike: dict[tuple[int, bytes], list[Path]] = {}
     sizes = [file.stat().st_size for file in files]
     shared = Counter(sizes)
@@ -199,7 +200,8 @@ def is_pattern(data: str | PathLike[str]) -> bool:
 
 
 def files_of(data: str | Path, endings: Sequence[str]) -> list[Path] | None:
-    """The data files of a folder and the folders below, or of a pattern, in the order of their names; None for a single file."""
+    """The data files of a folder and the folders below, or of a pattern, in the order of their names; None for a single
+    file."""
     path = Path(data)
     if path.is_dir():
         found = (file for file in path.rglob("*") if file.is_file())

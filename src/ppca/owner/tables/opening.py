@@ -51,11 +51,11 @@ def open_table(
 
     Parameters
     ----------
-    data : path of a .csv or .tsv (optionally .gz), .parquet, .arrow or .feather, .npy, or .npz file; a folder of such files (with
-        the folders below it, as Hive and Spark write them), or a pattern like "north/*.parquet"; each also as an address that
-        fsspec knows, like "s3://bucket/north/*.parquet" (Parquet, Arrow and text); or a NumPy array, SciPy sparse
-        matrix, list of rows, pandas, polars (also lazy) or Dask frame, Dask array, or PyArrow table in memory.
-        The first line of CSV holds the column names.
+    data : path of a .csv or .tsv (optionally .gz), .parquet, .arrow or .feather, .npy, or .npz file; a folder of such
+        files (with the folders below it, as Hive and Spark write them), or a pattern like "north/*.parquet"; each also
+        as an address that fsspec knows, like "s3://bucket/north/*.parquet" (Parquet, Arrow and text); or a NumPy array,
+        SciPy sparse matrix, list of rows, pandas, polars (also lazy) or Dask frame, Dask array, or PyArrow table in
+        memory. The first line of CSV holds the column names.
     columns : names of the columns to take, in this order; None takes all. Arrays have no names.
     id : name of the column, or of a pandas index, that identifies the rows; it is not a column of numbers
     label : what messages call the table; the file's name, or "owner 1"
@@ -63,11 +63,13 @@ def open_table(
     thousands : separator of thousands in text files: ",", ".", "'", "_" or " " (any kind of space); "" for none
     na_values : values that count as missing, such as ["n/k", "-999"]: texts in text files, numbers in any table
     encoding : encoding of text files: "utf-8", "latin-1", "utf-16", ...
-    missing : "refuse" a table with missing values, "drop" the rows that have one, or let such values count as the "mean" of
-        their column: in a fit of owners of rows the joint mean of all owners' present values, computed on shares, if one owner or
-        more says so; in a fit of owners of columns the mean of the column's owner over all its rows. Inference refuses them.
-    dask : files are read by the workers of the Dask client in use (`distributed.Client(...)`), which must reach them; they return
-        sums only. A Dask frame is summed by them anyway, data in memory are summed here.
+    missing : "refuse" a table with missing values, "drop" the rows that have one, or let such values count as the
+    "mean" of
+        their column: in a fit of owners of rows the joint mean of all owners' present values, computed on shares, if
+        one owner or more says so; in a fit of owners of columns the mean of the column's owner over all its rows.
+        Inference refuses them.
+    dask : files are read by the workers of the Dask client in use (`distributed.Client(...)`), which must reach them;
+        they return sums only. A Dask frame is summed by them anyway, data in memory are summed here.
 
     min_rows : refuse to take part in a fit with fewer rows, before anything is sent
 
@@ -127,8 +129,8 @@ def named(table: Table, columns: Names, id: str | None) -> Table:
         taken = table.choose(columns, id)
     if taken.n_columns == 0:
         raise BadColumns(
-            f"{taken.label}: there are no columns, 0 feature(s) (shape=({taken.rows or 0}, 0)) while a minimum of 1 is required. "
-            "Give a table with at least one numeric column."
+            f"{taken.label}: there are no columns, 0 feature(s) (shape=({taken.rows or 0}, 0)) while a minimum of 1 "
+            "is required. Give a table with at least one numeric column."
         )
     if taken.rows == 0:
         raise NoRows.for_none(taken.label)
@@ -177,7 +179,8 @@ def _open_file(label: str, path: Place, options: ReadOptions) -> Table:
         )
     if isinstance(path, Address) and kind not in STORED:
         raise UnreadableData(
-            f"{label}: {kind} files are read on this machine only. Copy the file here, or store the table as Parquet or Arrow."
+            f"{label}: {kind} files are read on this machine only. Copy the file here, or store the table as Parquet "
+            "or Arrow."
         )
     if (path.stat().st_size if isinstance(path, Path) else path.size()) == 0:
         raise UnreadableData(f"{label}: the file is empty.")
@@ -219,7 +222,7 @@ def _open_memory(label: str, data: Any) -> Table:
         with reading(label):
             return FrameTable(label, pa.RecordBatchReader.from_stream(data).read_all())
     raise OwnerError(
-        f"{label}: a {type(data).__module__}.{type(data).__name__} is not read. Give a path ({FILE_KINDS}), a two-dimensional "
-        "NumPy array, a SciPy sparse matrix, a list of rows, a pandas, polars or Dask DataFrame, a PyArrow Table, or "
-        "an object with __arrow_c_stream__."
+        f"{label}: a {type(data).__module__}.{type(data).__name__} is not read. Give a path ({FILE_KINDS}), a "
+        "two-dimensional NumPy array, a SciPy sparse matrix, a list of rows, a pandas, polars or Dask DataFrame, a "
+        "PyArrow Table, or an object with __arrow_c_stream__."
     )

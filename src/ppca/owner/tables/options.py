@@ -1,8 +1,8 @@
 """How an owner's data are read: the options that every command, the form of `ppca ui` and Python share.
 
-A field of `ReadOptions` is one option. Its metadata hold the help text (`help`), a short label for forms (`label`) and, if only
-some values are allowed, these (`choices`). The command line and the form are built from the fields, so a new option is added
-here and, for Python, as a parameter of `open_table`.
+A field of `ReadOptions` is one option. Its metadata hold the help text (`help`), a short label for forms (`label`) and,
+if only some values are allowed, these (`choices`). The command line and the form are built from the fields, so a new
+option is added here and, for Python, as a parameter of `open_table`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class ReadOptions:
     decimal : decimal separator of text files, "." or ","
     thousands : separator of thousands in text files: ",", ".", "'", "_" or " " (which also stands for no-break spaces);
         "" for none. Only complete groups are accepted: "1,234.5" is 1234.5, and "1,5" is refused.
-    na_values : values that count as missing, besides "", "NA", "NaN", "null" and similar ones in text files. Texts are compared
-        with the cells of text files; numbers, such as "-999", with the numbers of any table.
+    na_values : values that count as missing, besides "", "NA", "NaN", "null" and similar ones in text files. Texts are
+        compared with the cells of text files; numbers, such as "-999", with the numbers of any table.
     encoding : encoding of text files
-    missing : "refuse" a table with missing values, "drop" its rows that have one, or count them as the "mean" of the column
+    missing : "refuse" a table with missing values, "drop" its rows that have one, or count them as the "mean" of the
+    column
     dask : whether the workers of the Dask client in use read the files
     """
 
@@ -54,8 +55,8 @@ class ReadOptions:
     missing: str = _option(
         "refuse",
         "missing values",
-        "missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all owners' values, "
-        "on shares; with --vertical of all rows of the column's owner",
+        "missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all "
+        "owners' values, on shares; with --vertical of all rows of the column's owner",
         MISSING,
     )
     dask: bool = False
@@ -88,7 +89,8 @@ class ReadOptions:
 
     @property
     def grouped(self) -> tuple[str, str] | None:
-        """Regular expressions of a number with separated thousands, and of the separator; None if there is no separator.
+        """Regular expressions of a number with separated thousands, and of the separator; None if there is no
+        separator.
 
         The last group has three digits, others two or three: 12,34,567 is common in India.
         """

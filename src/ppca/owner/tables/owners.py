@@ -1,4 +1,5 @@
-"""Tables of several owners: what they are called, which columns all or each of them give, and how columns are matched by name.
+"""Tables of several owners: what they are called, which columns all or each of them give, and how columns are matched
+by name.
 
 Which columns are taken, left out, or are the ids is decided here and nowhere else.
 """
@@ -27,7 +28,8 @@ IdNames = str | Sequence[str] | Mapping[str, str] | None
 
 
 Collect = Callable[[], AbstractContextManager[object]]
-"""What errors about owners' data are raised inside of: `nullcontext` lets the first one end the work, `Problems` goes on."""
+"""What errors about owners' data are raised inside of: `nullcontext` lets the first one end the work, `Problems` goes
+on."""
 
 
 class Problems:
@@ -173,7 +175,8 @@ def _check_known(tables: Sequence[Table], columns: Names, drop: Names) -> None:
 
 
 def all_opened(owners: Any, options: ReadOptions) -> list[Table]:
-    """One table per owner, nothing chosen yet. `owners`: a list, or a dictionary by the owners' names; a single table is one."""
+    """One table per owner, nothing chosen yet. `owners`: a list, or a dictionary by the owners' names; a single table
+    is one."""
     return [table for table in _opened(owners, options, nullcontext) if table is not None]
 
 

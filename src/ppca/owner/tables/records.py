@@ -20,7 +20,8 @@ HELD_NUMBERS = 1 << 24
 
 @dataclass
 class Records:
-    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or None).
+    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or
+    None).
 
     rest: what rounding integers beyond 2^53 left of the values, to be added; None: nothing.
     """
@@ -33,10 +34,11 @@ class Records:
 
     @classmethod
     def for_upload(cls, table: Table, *, in_order: bool, columns: int, fill: bool = False) -> Self:
-        """A table whose rows are to be sent: read, or, if they leave in its order and are many, passed over (see `passed`).
+        """A table whose rows are to be sent: read, or, if they leave in its order and are many, passed over (see
+        `passed`).
 
-        columns: of all owners; where there are fewer rows than that, columns are sent instead. Integers that doubles round, and
-        missing values that become means, are known only when the whole table is, so such tables are read.
+        columns: of all owners; where there are fewer rows than that, columns are sent instead. Integers that doubles
+        round, and missing values that become means, are known only when the whole table is, so such tables are read.
         """
         fill = fill and table.mean_for_missing
         few = table.rows is not None and (table.rows * table.n_columns <= HELD_NUMBERS or table.rows < columns)
@@ -49,7 +51,8 @@ class Records:
 
     @classmethod
     def of(cls, table: Table, *, fill: bool = False) -> Self:
-        """Reads a table, once. `fill`: missing values may become the mean of their column, if the table is opened so."""
+        """Reads a table, once. `fill`: missing values may become the mean of their column, if the table is opened
+        so."""
         fill = fill and table.mean_for_missing
         values, rest, ids = table.read_exactly(check=not fill)
         if not len(values):
@@ -63,7 +66,8 @@ class Records:
 
 
 def _fill_means(table: Table, values: NDArray[np.float64], rest: Rest | None) -> Rest | None:
-    """Puts the mean of the present values of its column (the value itself where they are equal) in place of every missing one.
+    """Puts the mean of the present values of its column (the value itself where they are equal) in place of every
+    missing one.
 
     Returns the rest, with what doubles lack of these means.
     """

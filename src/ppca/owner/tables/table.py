@@ -79,7 +79,8 @@ class Table(ABC):
 
     @abstractmethod
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
-        """The same rows with these columns, in this order (None: all but the ids), and the ids apart. Nothing is read."""
+        """The same rows with these columns, in this order (None: all but the ids), and the ids apart. Nothing is
+        read."""
 
     def chunks(self, rows: int | None = None, *, check: bool = True, ids: list[Any] | None = None) -> Iterator[Chunk]:
         """`pieces` without what rounding integers beyond 2^53 left of them."""
@@ -89,8 +90,8 @@ class Table(ABC):
         """Yield the table from the top, at most `rows` rows at a time (default: about 32 MB as float64).
 
         A chunk is float32 if that holds every value of the table exactly, else float64; row-major or column-major,
-        whichever the data are; possibly a read-only view. With `check`, NaN or infinity raises `BadValue`; without, the caller
-        looks for them itself and calls `refuse_values`. `ids` collects the pieces of the id column.
+        whichever the data are; possibly a read-only view. With `check`, NaN or infinity raises `BadValue`; without, the
+        caller looks for them itself and calls `refuse_values`. `ids` collects the pieces of the id column.
         """
         if rows is not None and rows < 1:
             raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
@@ -118,8 +119,8 @@ class Table(ABC):
         self._stamp = stamp if self._stamp is None else self._stamp
         if stamp != self._stamp:
             raise UnreadableData(
-                f"{self.label}: the file has changed while it was read (size or time of the last change). Run again when nobody "
-                "writes to it."
+                f"{self.label}: the file has changed while it was read (size or time of the last change). Run again "
+                "when nobody writes to it."
             )
 
     @abstractmethod
@@ -127,7 +128,8 @@ class Table(ABC):
         """Yield pieces of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
 
     def portions(self) -> list[Table] | None:
-        """The same rows, in the same order, as tables that another process can read by itself; None: the rows are only here."""
+        """The same rows, in the same order, as tables that another process can read by itself; None: the rows are only
+        here."""
         return None
 
     def check_types(self) -> None:  # noqa: B027 - arrays have one type, which is checked when they are opened
@@ -153,7 +155,8 @@ class Table(ABC):
         return values, ids
 
     def read_exactly(self, *, check: bool = True) -> tuple[NDArray[np.float64], Rest | None, Any]:
-        """All rows with their rest, and the id column as it stands in the data (None: none): one pass, checked as `pieces`."""
+        """All rows with their rest, and the id column as it stands in the data (None: none): one pass, checked as
+        `pieces`."""
         found: list[Any] = []
         pieces = [(np.asarray(chunk, np.float64), rest) for chunk, rest in self.pieces(check=check, ids=found)]
         values = np.concatenate([np.empty((0, self.n_columns)), *(chunk for chunk, _ in pieces)])
@@ -173,8 +176,8 @@ class Table(ABC):
     def refuse_values(self, *, missing: bool, largest: float = np.inf) -> None:
         """Pass over the table and raise `BadValue` with all columns that hold values which cannot be analysed.
 
-        missing: whether missing values are refused. largest: the largest magnitude that is accepted. Returns if all values can
-        be analysed.
+        missing: whether missing values are refused. largest: the largest magnitude that is accepted. Returns if all
+        values can be analysed.
         """
         kinds = [MissingValues(self), InfiniteValues(self), LargeValues(self, largest)][0 if missing else 1 :]
         done = 0
@@ -297,7 +300,8 @@ def reading(label: str) -> Iterator[None]:
     except DAMAGED as error:
         cause = " ".join(str(error).split())[:300].rstrip(".")
         raise UnreadableData(
-            f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it is."
+            f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it "
+            "is."
         ) from error
 
 
@@ -307,8 +311,8 @@ def check_present(table: Table, counts: NDArray[np.int64]) -> None:
     if absent:
         titles = listed([table.column_title(index) for index in absent], str)
         raise BadValue(
-            f"{table.label}: {titles} {'has' if len(absent) == 1 else 'have'} no value in any row, and so no mean. Leave "
-            f"{'the column' if len(absent) == 1 else 'these columns'} out at all owners, or this owner.",
+            f"{table.label}: {titles} {'has' if len(absent) == 1 else 'have'} no value in any row, and so no mean. "
+            f"Leave {'the column' if len(absent) == 1 else 'these columns'} out at all owners, or this owner.",
             columns=[str(index + 1) if table.names is None else table.names[index] for index in absent],
             row=1,
             options=("drop",),
@@ -323,7 +327,8 @@ def check_names(label: str, names: Sequence[str]) -> None:
     for position, name in enumerate(names, start=1):
         places.setdefault(name, []).append(position)
     twice = [
-        f"columns {', '.join(map(str, found[:-1]))} and {found[-1]} are {'both' if len(found) == 2 else 'all'} named {name!r}"
+        f"columns {', '.join(map(str, found[:-1]))} and {found[-1]} are {'both' if len(found) == 2 else 'all'} named "
+        f"{name!r}"
         for name, found in places.items()
         if len(found) > 1
     ]
@@ -332,7 +337,8 @@ def check_names(label: str, names: Sequence[str]) -> None:
 
 
 def check_choice(label: str, held: Sequence[str], columns: Sequence[str] | None, id: str | None) -> list[str]:
-    """The names of the wanted columns. Unknown, repeated or no names, and an id among the columns, raise `BadColumns`."""
+    """The names of the wanted columns. Unknown, repeated or no names, and an id among the columns, raise
+    `BadColumns`."""
     if id is not None and id not in held:
         raise BadColumns(f"{label}: there is no id column {id!r}; its columns are {listed(held)}.", options=("id",))
     if columns is None:

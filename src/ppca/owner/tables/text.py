@@ -1,4 +1,5 @@
-"""Tables that are text: comma-, semicolon- or tab-separated, also compressed. Opened once for the schema, once for the rows."""
+"""Tables that are text: comma-, semicolon- or tab-separated, also compressed. Opened once for the schema, once for the
+rows."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import pyarrow.csv
 
 from ..errors import BadColumns, UnreadableData
 from .addresses import Place, source
-from .arrow import MOST_CODES, ArrowTable, BadCells, flat, is_numeric, not_numbers, view
+from .arrow import MAX_CODES, ArrowTable, BadCells, flat, is_numeric, not_numbers, view
 from .options import DEFAULTS, ReadOptions
 from .table import Table, listed, reading
 
@@ -30,29 +31,30 @@ NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
 PUNCTUATION, ESCAPED = re.compile(r"([!-/:-@\[-`{-~])"), r"\\\1"
 """ASCII punctuation, and what stands for it in a regular expression of RE2."""
 
-LEAST_COUNTED = 10
+MIN_COUNTED = 10
 """Rows from which on a column of consecutive integers is taken for a row index."""
 
-MOST_RAGGED = 20
+MAX_RAGGED = 20
 """Lines with another number of cells than the header that are collected before reading stops."""
 
 CSV_BLOCK = 8 << 20
 """Bytes of text parsed at a time; a line must fit."""
 
 RECENT: deque[Any] = deque(maxlen=64)
-"""Parse options of the last readers with a handler of ragged lines, which is a Python function. A thread of Arrow can be the last
-to release a reader. If that destroyed the handler while the interpreter exits, the process would be aborted."""
+"""Parse options of the last readers with a handler of ragged lines, which is a Python function. A thread of Arrow can
+be the last to release a reader. If that destroyed the handler while the interpreter exits, the process would be
+aborted."""
 
-MOST_COLUMNS = 1 << 17
+MAX_COLUMNS = 1 << 17
 """Columns of a text file; a job has at most 2^16."""
 
 
 class CsvTable(ArrowTable):
     """Comma-, semicolon- or tab-separated text with a header line, also gzip-compressed.
 
-    Every chosen column is parsed as float64, except those that hold true / false in the first block. Columns that may hold
-    integers beyond 2^53 (`large`) are read as text and parsed as the integers they are; with a separator of thousands, all are.
-    Columns without a name are called by their position, "unnamed 1".
+    Every chosen column is parsed as float64, except those that hold true / false in the first block. Columns that may
+    hold integers beyond 2^53 (`large`) are read as text and parsed as the integers they are; with a separator of
+    thousands, all are. Columns without a name are called by their position, "unnamed 1".
     """
 
     rows = None
@@ -129,7 +131,7 @@ class CsvTable(ArrowTable):
 
         def collect(row: Any) -> str:
             ragged.append(row)
-            return "error" if len(ragged) > MOST_RAGGED else "skip"
+            return "error" if len(ragged) > MAX_RAGGED else "skip"
 
         serial = not read.use_threads
         parse = pa.csv.ParseOptions(
@@ -208,7 +210,8 @@ class CsvTable(ArrowTable):
                 ]
 
     def _cleaned(self, text: Any) -> Any:
-        """Texts without spaces around them and separators of thousands, with a decimal point; null where a value is missing."""
+        """Texts without spaces around them and separators of thousands, with a decimal point; null where a value is
+        missing."""
         text = pc.utf8_trim_whitespace(text)
         # not `pc.is_in`: its list of values is made by `pa.array`, which imports pandas if it is installed
         text = pc.if_else(pc.match_substring_regex(text, self.absent), pa.scalar(None, text.type), text)
@@ -229,7 +232,8 @@ class CsvTable(ArrowTable):
         return pc.cast(text, pa.float64())
 
     def _refuse_text(self) -> None:
-        """Read the file again as text and raise `BadValue` with all cells that are not numbers; return if there are none."""
+        """Read the file again as text and raise `BadValue` with all cells that are not numbers; return if there are
+        none."""
         found = {name: BadCells(name, kind=pa.string(), decimal=self.options.decimal) for name in self.names}
         done = 0
         with self._open(dict.fromkeys(self.names, pa.string()), threads=False, text=True) as reader:
@@ -253,9 +257,7 @@ class CsvTable(ArrowTable):
         numbers = pc.fill_null(pc.match_substring_regex(cleaned, NUMBER, ignore_case=True), True)
         texts = pc.utf8_trim_whitespace(column.filter(pc.invert(numbers)))
         cells.count += max(1, len(texts))
-        cells.texts = list(dict.fromkeys([*cells.texts, *texts.unique()[: MOST_CODES + 1].to_pylist()]))[
-            : MOST_CODES + 1
-        ]
+        cells.texts = list(dict.fromkeys([*cells.texts, *texts.unique()[: MAX_CODES + 1].to_pylist()]))[: MAX_CODES + 1]
 
     def as_given(self, names: Sequence[str]) -> dict[str, Any]:
         """Columns of text files by what all of their cells hold: integers, numbers, dates, or else text."""
@@ -285,7 +287,7 @@ def parsed_as(inferred: Any) -> Any:
 
 def counts_rows(column: Any) -> bool:
     """Whether a column counts the rows, as an index does that was written with the table."""
-    if not pa.types.is_integer(column.type) or len(column) < LEAST_COUNTED or column.null_count:
+    if not pa.types.is_integer(column.type) or len(column) < MIN_COUNTED or column.null_count:
         return False
     values = view(flat(column))
     return bool(values[0] in (0, 1) and (np.diff(values) == 1).all())
@@ -294,8 +296,8 @@ def counts_rows(column: Any) -> bool:
 def is_large(column: Any) -> bool:
     """Whether the first values allow for integers beyond 2^53 that differ by little.
 
-    They do not if they are all below 2^52: beside one of them, a value beyond 2^53 makes a deviation of at least 2^-20 of it, as
-    there are less than 2^36 rows.
+    They do not if they are all below 2^52: beside one of them, a value beyond 2^53 makes a deviation of at least 2^-20
+    of it, as there are less than 2^36 rows.
     """
     if pa.types.is_null(column.type):
         return True
@@ -330,11 +332,13 @@ def first_lines(label: str, path: Place, encoding: str) -> str:
 
 
 def refuse_wide(label: str, columns: int) -> None:
-    """Refuse a header of more columns than can be analysed, before anything is parsed: each takes about 9 kB of memory."""
-    if columns > MOST_COLUMNS:
+    """Refuse a header of more columns than can be analysed, before anything is parsed: each takes about 9 kB of
+    memory."""
+    if columns > MAX_COLUMNS:
         raise BadColumns(
-            f"{label}: the first line names {columns:,} columns; at most {MOST_COLUMNS:,} can be read. Check the separator "
-            "of the columns and the ends of the lines, or write the columns that you need into a file of their own."
+            f"{label}: the first line names {columns:,} columns; at most {MAX_COLUMNS:,} can be read. Check the "
+            "separator of the columns and the ends of the lines, or write the columns that you need into a file of "
+            "their own."
         )
 
 
@@ -343,7 +347,8 @@ def is_gzip(path: Place) -> bool:
 
 
 def delimiter_of(label: str, path: Place, head: str, decimal: str = ".") -> str:
-    """Tab for .tsv; else whichever of comma (unless it is the decimal point), semicolon, tab and bar the header has most of."""
+    """Tab for .tsv; else whichever of comma (unless it is the decimal point), semicolon, tab and bar the header has
+    most of."""
     header, _, rest = head.partition("\n")
     if not header.strip():
         raise UnreadableData(f"{label}: the file is empty or starts with an empty line; a header line is needed.")
@@ -354,7 +359,8 @@ def delimiter_of(label: str, path: Place, head: str, decimal: str = ".") -> str:
     found = max(",;\t|".replace(decimal, ""), key=header.count)
     if header.startswith("#") and header.count(found) != rest.partition("\n")[0].count(found):
         raise UnreadableData(
-            f"{label}: the file starts with a comment line (#). Remove comment lines: the first line holds the column names."
+            f"{label}: the file starts with a comment line (#). Remove comment lines: the first line holds the "
+            "column names."
         )
     return found
 
@@ -382,12 +388,14 @@ def parses(column: Any, kind: Any) -> bool:
 
 
 def refuse_ragged(label: str, rows: Sequence[Any]) -> None:
-    """Refuse lines with another number of cells than the first line has names. Rows count from 1, without the header."""
+    """Refuse lines with another number of cells than the first line has names. Rows count from 1, without the
+    header."""
     shown = [f"row {row.number - 1:,} has {row.actual_columns}" for row in rows if row.number is not None]
-    more = "at least " if len(rows) > MOST_RAGGED else ""
+    more = "at least " if len(rows) > MAX_RAGGED else ""
     raise UnreadableData(
-        f"{label}: the first line names {rows[0].expected_columns} columns, but {more}{listed(shown, str, most=3)}. Remove "
-        "lines above the column names and below the table, and put texts that hold the separator in double quotes."
+        f"{label}: the first line names {rows[0].expected_columns} columns, but {more}{listed(shown, str, most=3)}. "
+        "Remove lines above the column names and below the table, and put texts that hold the separator in double "
+        "quotes."
     )
 
 

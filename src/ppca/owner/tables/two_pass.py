@@ -1,8 +1,9 @@
-"""Rows that stay in their table: read once for what must be known of all of them, and again, in their order, when they are sent.
+"""Rows that stay in their table: read once for what must be known of all of them, and again, in their order, when they
+are sent.
 
-An owner of columns whose rows leave in the order of its table need not hold them: a first pass finds their number, the extremes
-and the mean of every column, and the ids; the upload is a second one. A table that has become shorter in between is refused, and
-so is a value beyond the extremes.
+An owner of columns whose rows leave in the order of its table need not hold them: a first pass finds their number, the
+extremes and the mean of every column, and the ids; the upload is a second one. A table that has become shorter in
+between is refused, and so is a value beyond the extremes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Floats = NDArray[np.float64]
 
 
 class TwoPassValues:
-    """The values of a table as far as an upload needs an array of them: shape, extremes, mean, and slices one after the other.
+    """The values of a table as far as an upload needs an array of them: shape, extremes, mean, and slices one after the
+    other.
 
     rounded: whether doubles do not hold some of its integers (beyond 2^53); then this is not what an upload needs.
     """

@@ -1,1 +1,2 @@
-"""What an owner or a receiver sees in a browser on its own machine: its jobs, approvals, contributions, results, audits."""
+"""What an owner or a receiver sees in a browser on its own machine: its jobs, approvals, contributions, results,
+audits."""

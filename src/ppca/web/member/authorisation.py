@@ -1,7 +1,7 @@
 """Who may use the pages of `ppca ui`: the browser that opened the one-time link, and no site that it visits besides.
 
-The link becomes a cookie that scripts cannot read, for a path that nobody knows: browsers show cookies to every port of a
-machine, and this one only to who knows the path. What changes anything must come from our own page.
+The link becomes a cookie that scripts cannot read, for a path that nobody knows: browsers show cookies to every port of
+a machine, and this one only to who knows the path. What changes anything must come from our own page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Authorisation:
         return f"http://127.0.0.1:{port}/enter/{self._token}"
 
     async def enter(self, request: web.Request) -> web.StreamResponse:
-        """Lets in who has the link, once."""
+        """Let in who has the link, once."""
         if not self._token or not _same(request.match_info["token"], self._token):
             return web.Response(status=403, text=CLOSED)
         self._token = ""
@@ -53,7 +53,8 @@ class Authorisation:
 
 
 def _is_ours(request: web.Request) -> bool:
-    """Whether the page that made a request is of this server. Browsers say so of everything that is no plain visit."""
+    """Return whether the page that made a request is of this server. Browsers say so of everything that is no plain
+    visit."""
     if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
         return False
     return request.headers.get("Origin") == f"http://{request.headers.get('Host', '')}"

@@ -1,4 +1,5 @@
-"""Where a job stands for one member: what there is for it to do, and the steps of the job. Pure functions of what is known."""
+"""Where a job stands for one member: what there is for it to do, and the steps of the job. Pure functions of what is
+known."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class JobPage:
 
 
 def title_of(job: JobSpec) -> str:
-    """What a job computes, in a few words."""
+    """Return what a job computes, in a few words."""
     return TITLES.get((job.analysis.NAME, job.data.form), job.analysis.NAME)
 
 
@@ -78,7 +79,7 @@ def standing_of(known: Known, membership: Membership, me: str, fetched: bool, no
     owner, receiver = me in proposal.owners, me in proposal.job.receivers
     offers = receiver or (proposal.job.data.by_columns and owner)
     lacks_approval = me in proposal.approvers and objects.by("approval", me) is None
-    lacks_offer = offers and objects.offer(me, of_seat=False) is None
+    lacks_offer = offers and objects.offer(me, of_server=False) is None
     contributed = objects.by("contribution", me) is not None
     todo = ""
     if not job_state.over:

@@ -1,4 +1,5 @@
-"""The jobs of a member as they are now: a thread follows the news of one server, and goes on with another if that one is lost.
+"""The jobs of a member as they are now: a thread follows the news of one server, and goes on with another if that one
+is lost.
 
 News only tell which jobs to look at again; what counts is what all servers have of them, with signatures checked
 (`Seats.headers`).
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...federation.errors import FederationError, NotReached
-from ...federation.membership import SEATS
+from ...federation.membership import SERVERS
 from ...federation.objects import Header
 from ...federation.proposal import ProposedJob
 from ...jobs.checks import is_digest
@@ -63,9 +64,9 @@ class LiveJobs:
         return Known(self._jobs[job], self._headers[job], self._progress.get(job))
 
     def refresh(self, job: str) -> None:
-        """What all servers have of a job now."""
+        """Return what all servers have of a job now."""
         with self._request:
-            headers = self._asking.seats.headers(job)
+            headers = self._asking.servers.headers(job)
             described = self._jobs.get(job) or self._description(job, headers)
         with self._lock:
             if described is not None:
@@ -78,7 +79,7 @@ class LiveJobs:
         try:
             if header is None:
                 raise FederationError("its file is not there")
-            found = ProposedJob(self._asking.seats.get(header).payload)
+            found = ProposedJob(self._asking.servers.get(header).payload)
             if found.id != job:
                 raise FederationError("it is another file than its name says")
         except NotReached:
@@ -93,7 +94,7 @@ class LiveJobs:
         """Operator -> what it signed of the openings."""
         attempt = self._asking.job_state(known.job, known.headers).attempt
         found = self._audits.get((known.job.id, attempt), {})
-        if len(found) < len(SEATS):
+        if len(found) < len(SERVERS):
             with self._request:
                 found = self._asking.audits(known.job, known.headers, attempt)
             self._audits[known.job.id, attempt] = found
@@ -111,20 +112,20 @@ class LiveJobs:
     def _run(self) -> None:
         failed = 0
         while not self._stopped.is_set():
-            seat = SEATS[failed % len(SEATS)]
+            server = SERVERS[failed % len(SERVERS)]
             try:
-                self._follow(seat)
+                self._follow(server)
             except (FederationError, ValueError, OSError) as error:
-                failed = failed + 1 if self.reached is None else 1 + seat
+                failed = failed + 1 if self.reached is None else 1 + server
                 self.reached, self.fault = None, str(error)
                 self._changed()
-            rounds = failed // len(SEATS)
+            rounds = failed // len(SERVERS)
             self._stopped.wait(PAUSES[min(rounds, len(PAUSES) - 1)])
 
-    def _follow(self, seat: int) -> None:
+    def _follow(self, server: int) -> None:
         """From the beginning: what is known already is not asked for again."""
         dirty: dict[str, None] = {}
-        for kind, content in self._watching.seats.clients[seat].events():
+        for kind, content in self._watching.servers.clients[server].events():
             if self._stopped.is_set():
                 return
             if kind == "object" and isinstance(content, dict) and is_digest(content.get("job")):
@@ -136,7 +137,7 @@ class LiveJobs:
                     self.refresh(job)
                 dirty.clear()
                 if self.reached is None:
-                    self.reached, self.fault = seat, ""
+                    self.reached, self.fault = server, ""
                     self._changed()
         raise NotReached("the server ended the conversation")
 

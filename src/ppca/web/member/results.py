@@ -1,4 +1,5 @@
-"""A fetched result on disk, as a page shows it: checked, with the charts of the report. Keys are never part of a page."""
+"""A fetched result on disk, as a page shows it: checked, with the charts of the report. Keys are never part of a
+page."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Result:
 
 
 class Results:
-    """The results of a member, one folder for each job. check: that a folder holds the result of a job, as `ppca verify` does."""
+    """The results of a member, one folder for each job. check: that a folder holds the result of a job, as `ppca
+    verify` does."""
 
     def __init__(self, folder: Path, check: Check) -> None:
         self.folder = folder

@@ -1,4 +1,5 @@
-"""The pages of `ppca ui` and what can be done on them. The process beside the browser holds the keys; no page ever does."""
+"""The pages of `ppca ui` and what can be done on them. The process beside the browser holds the keys; no page ever
+does."""
 
 from __future__ import annotations
 
@@ -153,7 +154,8 @@ class Pages:
         )
 
     def _audit(self, found: JobPage) -> dict[str, Any]:
-        """What was opened, as the servers signed it; whether their lists are equal; what failed; what is erased."""
+        """Return what was opened, as the servers signed it; whether their lists are equal; what failed; what is
+        erased."""
         known = self.following.one(found.job.id)
         assert known is not None
         fault = ""
@@ -197,7 +199,7 @@ class Pages:
         patience: float = 0.0,
         after: Callable[[], None] = _nothing,
     ) -> web.Response:
-        """Does it with connections of its own, then shows the job again. after: done in any case."""
+        """Do it with connections of its own, then show the job again. after: done in any case."""
         job = request.match_info["job"]
 
         def task(told: Told) -> str:

@@ -51,7 +51,7 @@ class MemberTasks:
         return self._tasks.get(job)
 
     def start(self, job: str, what: str, body: Body) -> threading.Thread | None:
-        """Does it in a thread of its own; None if something else is being done for this job."""
+        """Do it in a thread of its own; None if something else is being done for this job."""
         with self._lock:
             before = self._tasks.get(job)
             if before is not None and before.under_way:

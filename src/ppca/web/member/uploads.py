@@ -1,5 +1,5 @@
-"""The form of a contribution: the path of a table on this machine, or the table itself, which lies in a folder of its own until
-it is shared."""
+"""The form of a contribution: the path of a table on this machine, or the table itself, which lies in a folder of its
+own until it is shared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READING = settable(without=["missing"])
 
 PREFIX = "upload-"
 CHUNK = 1 << 20
-MOST_TEXT = 4096
+MAX_TEXT = 4096
 ENDING = re.compile(r"(\.[A-Za-z0-9]{1,8}){0,2}$")
 
 
@@ -41,14 +41,14 @@ class Form:
         return Path(self.path).expanduser()
 
     def options(self) -> ReadOptions:
-        """How the table is read. Empty fields keep their defaults. The job says how missing values count."""
+        """Return how the table is read. Empty fields keep their defaults. The job says how missing values count."""
         given: dict[str, Any] = {name: text for name, text in self.reading.items() if text}
         if "na_values" in given:
             given["na_values"] = tuple(next(csv.reader([given["na_values"]], skipinitialspace=True)))
         return ReadOptions(**given)
 
     def clear(self) -> None:
-        """Deletes what was uploaded."""
+        """Delete what was uploaded."""
         if self.upload is not None:
             shutil.rmtree(self.upload.parent, ignore_errors=True)
 
@@ -63,7 +63,7 @@ class Uploads:
                 shutil.rmtree(left, ignore_errors=True)
 
     def clear(self) -> None:
-        """Deletes what this process has not yet shared."""
+        """Delete what this process has not yet shared."""
         for left in self.folder.glob(f"{PREFIX}{os.getpid()}-*"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -109,9 +109,9 @@ def _is_alive(process: int) -> bool:
 
 async def _text(part: BodyPartReader, *, strip: bool = True) -> str:
     found = b""
-    while chunk := await part.read_chunk(MOST_TEXT):
+    while chunk := await part.read_chunk(MAX_TEXT):
         found += chunk
-        if len(found) > MOST_TEXT:
-            raise web.HTTPRequestEntityTooLarge(max_size=MOST_TEXT, actual_size=len(found))
+        if len(found) > MAX_TEXT:
+            raise web.HTTPRequestEntityTooLarge(max_size=MAX_TEXT, actual_size=len(found))
     text = found.decode("utf-8", "replace")
     return text.strip() if strip else text

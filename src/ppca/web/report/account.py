@@ -30,7 +30,8 @@ class StageLine:
 
 @dataclass(frozen=True)
 class OpeningLine:
-    """Equal openings in a row of their own: `count` values of this shape were opened to this receiver for this reason."""
+    """Equal openings in a row of their own: `count` values of this shape were opened to this receiver for this
+    reason."""
 
     what: str
     shape: tuple[int, ...]
@@ -45,10 +46,10 @@ class OpeningLine:
 
 def stage_lines(run: Account) -> list[StageLine]:
     """Stages in the order in which they began; what happened outside of any is called 'other'."""
-    names = dict.fromkeys(name for seat in run.stages for name in seat["stages"])
+    names = dict.fromkeys(name for server in run.stages for name in server["stages"])
     lines = []
     for name in names:
-        parts = [seat["stages"][name] for seat in run.stages if name in seat["stages"]]
+        parts = [server["stages"][name] for server in run.stages if name in server["stages"]]
         sent = max(part["bytes_sent"] for part in parts)
         waited = sum(part["seconds"] for part in parts) / len(parts)
         work = [part.get("work", {}) for part in parts]
@@ -69,8 +70,8 @@ class KindLine:
 
 
 def kind_lines(run: Account) -> list[KindLine]:
-    """Where the bytes went: stages in the order in which they began, in each the largest first."""
-    busiest = max(run.stages, key=lambda seat: int(seat["total"]["bytes_sent"]))
+    """Return where the bytes went: stages in the order in which they began, in each the largest first."""
+    busiest = max(run.stages, key=lambda server: int(server["total"]["bytes_sent"]))
     lines = []
     for stage, counters in busiest["stages"].items():
         kinds = sorted(counters.get("kinds", {}).items(), key=lambda item: -item[1])

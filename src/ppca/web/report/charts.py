@@ -190,7 +190,7 @@ def _block(part: Floats, names: list[str], largest: float, *, dense: bool) -> st
 
 
 def colour_key(components: Floats) -> str:
-    """What the colours of the loadings map mean."""
+    """Return what the colours of the loadings map mean."""
     largest = float(np.abs(components[:MAP_COMPONENTS]).max(initial=0.0)) or 1.0
     steps = np.linspace(-1, 1, 21)
     cells = "".join(

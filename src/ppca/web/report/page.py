@@ -176,7 +176,7 @@ def _columns(model: PCAModel) -> str:
 
 
 def _cut(kept: int, width: int) -> str:
-    """What the list of strongest columns leaves out."""
+    """Return what the list of strongest columns leaves out."""
     parts = [f"the first {STRONGEST} of {kept} components"] if kept > STRONGEST else []
     parts += [f"the {STRONGEST} strongest of {width} columns"] if width > STRONGEST else []
     return f'<p class="note">Listed: {" and ".join(parts)}; components.csv has all.</p>' if parts else ""
@@ -270,8 +270,10 @@ def _computed(model: PCAModel, settings: Mapping[str, Any], owners: Sequence[str
     if model.certificate is not None:
         factor, chance = model.certificate["factor"], model.certificate["probability"]
         largest = (
-            f"checked on shares: no component is missing whose variance is above {factor:.2f} times that of the last one and "
-            f"above {model.certificate['floor']:.1g} of the total; such a one is overlooked with probability {chance:.0e}"
+            f"checked on shares: no component is missing whose variance is above {factor:.2f} times that of the last "
+            f"one and "
+            f"above {model.certificate['floor']:.1g} of the total; such a one is overlooked with probability "
+            f"{chance:.0e}"
         )
     facts = {
         "eigensolver": model.solver,
