@@ -85,13 +85,13 @@ def fitted(request: pytest.FixtureRequest) -> tuple[LockstepServers, PCA]:
     return seats, pca
 
 
-@pytest.mark.parametrize("server", range(4))
+@pytest.mark.parametrize("seat", range(4))
 def test_no_plaintext_in_a_view(fitted: tuple[LockstepServers, PCA], seat: int) -> None:
     seats, pca = fitted
     assert hits(seats.views[seat], patterns(secrets_of(pca.scale_exponents_))) == 0
 
 
-@pytest.mark.parametrize("server", range(4))
+@pytest.mark.parametrize("seat", range(4))
 def test_no_plaintext_in_what_a_server_keeps(fitted: tuple[LockstepServers, PCA], seat: int) -> None:
     """Shares of the model and of the sums, as they would be on disk."""
     seats, pca = fitted
@@ -103,7 +103,7 @@ def test_no_plaintext_in_what_a_server_keeps(fitted: tuple[LockstepServers, PCA]
     assert not np.isin(low, patterns(wanted)).any()
 
 
-@pytest.mark.parametrize("server", range(4))
+@pytest.mark.parametrize("seat", range(4))
 def test_a_view_is_uniform(fitted: tuple[LockstepServers, PCA], seat: int) -> None:
     """Chi-square of the byte histogram of the whole view, both tails; false alarm 1e-6 for all servers and fits together."""
     seats, _ = fitted

@@ -58,7 +58,7 @@ async def failed_once(federation: Federation) -> ProposedJob:
 
 
 @pytest.mark.parametrize("way", ["missing", "empty"])
-@pytest.mark.parametrize("servers", [(0,), (0, 3), (1, 2)])
+@pytest.mark.parametrize("seats", [(0,), (0, 3), (1, 2)])
 def test_keys_that_one_server_or_a_diagonal_loses_are_repaired(
     federation: Federation, seats: tuple[int, ...], way: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_keys_that_one_server_or_a_diagonal_loses_are_repaired(
     federation.run(body)
 
 
-@pytest.mark.parametrize("servers", [(0, 1), (1, 3), (0, 1, 2, 3)])
+@pytest.mark.parametrize("seats", [(0, 1), (1, 3), (0, 1, 2, 3)])
 def test_a_job_of_which_both_holders_of_a_half_lose_their_keys_ends_and_says_why(
     federation: Federation, seats: tuple[int, ...]
 ) -> None:
