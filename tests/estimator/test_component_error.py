@@ -135,7 +135,7 @@ def test_every_way_of_data_into_the_covariance(lockstep_servers: LockstepServers
 def test_a_failed_verification_determines_nothing(lockstep_servers: LockstepServers) -> None:
     X = table("wine")
     with pytest.warns(ConvergenceWarning, match="the check on shares failed"):
-        pca = PCA(solver="jacobi", max_iterations=1, servers=seats).fit(X)
+        pca = PCA(solver="jacobi", max_iterations=1, servers=lockstep_servers).fit(X)
     assert not pca.verified_
     assert np.all(pca.component_error_ == np.pi / 2)
     assert not pca.resolved_.any()

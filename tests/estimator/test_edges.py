@@ -64,16 +64,16 @@ def test_columns_of_very_different_scale(lockstep_servers: LockstepServers) -> N
     )
 
 
-def test_one_column_with_every_solver(seats: LockstepServers) -> None:
+def test_one_column_with_every_solver(lockstep_servers: LockstepServers) -> None:
     """`topk`, too, whose openings of one column were not in the list of the job."""
     X = random(30, 1)
     for solver in NAMES:
-        pca = PCA(1, solver=solver, servers=seats).fit(split(X, 2))
+        pca = PCA(1, solver=solver, servers=lockstep_servers).fit(split(X, 2))
         assert pca.verified_
         assert pca.explained_variance_[0] == pytest.approx(X.var(ddof=1))
 
 
-def test_timestamps_and_large_integers(seats: LockstepServers) -> None:
+def test_timestamps_and_large_integers(lockstep_servers: LockstepServers) -> None:
     n = 90
     frame = pd.DataFrame(
         {
