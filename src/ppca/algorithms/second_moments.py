@@ -1,16 +1,18 @@
 """Second moments of rows whose columns belong to different owners, in the 64-bit ring, in chunks of rows.
 
 A chunk of up to 8,192 rows is one bilinear map: its local product is computed in this process, in worker processes or
-on a Dask cluster. It is then masked, exchanged and extended to 128 bits: two rounds and messages of the size of the
-output, for any number of rows. Chunks are independent (the paper's data parallelism) and add up. Values are on a grid
-of 2^-24 with |x| <= 1, so every sum is an exact integer.
+on a Dask cluster. The products of all chunks are masked, exchanged and extended to 128 bits together, then added: two
+rounds, and messages of the size of the output for each chunk. Chunks are independent (the paper's data parallelism).
+Values are on a grid of 2^-24 with |x| <= 1, so every sum is an exact integer.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,9 @@ COLUMN_ERROR = 2.0**-24
 
 MAX_CHUNK_ROWS = 1 << 13
 """Maximum number of rows of a chunk: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
+
+MAX_WAITING_ENTRIES = 1 << 22
+"""Entries of products of chunks that are exchanged together: 32 MB per split. More are exchanged in parts."""
 
 ROWS = RingType(64, GRID, 1)
 """Type of the rows."""
@@ -109,9 +114,10 @@ async def second_moments(
     number, for progress. ahead: number of tasks that run at the same time.
     """
     run = submit or inline
-    total: SecretArray | None = None
+    totals: list[SecretArray] = []
     sums = np.zeros((2, blocks.width, 1), np.uint64)
     waiting: list[Future[Words]] = []
+    ready: list[Words] = []
     done = 0
     exhausted = False
     while not exhausted or waiting:
@@ -124,15 +130,24 @@ async def second_moments(
             waiting.append(run(local_product, piece[0], piece[1], blocks))
         if not waiting:
             break
-        product = np.asarray(waiting.pop(0).result())
-        template = SecretArray(party, np.empty((2, 0, 1), np.uint64), RingType(64, 2 * GRID, 13))
-        wide = await (await Pending(masked(template, product, Product(template.dtype, 0, None)))).extend()
-        total = wide if total is None else total + wide
+        ready.append(np.asarray(waiting.pop(0).result()))
         done += 1
         party.progress(f"second moments, chunk {done} of {count}", done / count)
+        if (len(ready) + 1) * ready[0].size > MAX_WAITING_ENTRIES:
+            totals.append(await _exchanged(party, ready))
+            ready = []
+    if ready:
+        totals.append(await _exchanged(party, ready))
     columns = await SecretArray(party, sums, RingType(64, GRID, 37)).extend()
-    assert total is not None
-    return total, columns
+    return reduce(operator.add, totals), columns
+
+
+async def _exchanged(party: Party, products: list[Words]) -> SecretArray:
+    """Return the sum of the products of chunks in 128 bits: two rounds. Only single chunks fit into 64 bits."""
+    template = SecretArray(party, np.empty((2, 0, 1), np.uint64), RingType(64, 2 * GRID, 13))
+    found = await Pending(masked(template, np.stack(products), Product(template.dtype, 0, None)))
+    result: SecretArray = (await found.extend()).sum(0)
+    return result
 
 
 async def central(products: SecretArray, columns: SecretArray, rows: int) -> tuple[SecretArray, SecretArray]:

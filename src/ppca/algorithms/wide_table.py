@@ -50,8 +50,8 @@ ONTO = RingType(128, ENTRY_FRAC + VECTOR_FRAC, 20)
 MAX_TABLE_ENTRIES = 1 << 26
 """Maximum of rows times columns of a table."""
 
-CHUNK_ENTRIES = 1 << 21
-"""Entries of a chunk: 32 MB per split."""
+CHUNK_ENTRIES = 1 << 18
+"""Entries of a chunk: 4 MB per split. The allocator maps larger arrays anew each time (`native/process/memory.cpp`)."""
 
 Words = NDArray[np.uint64]
 

@@ -1,6 +1,6 @@
 """Inference on shares: the model and the rows are both secret; only the agreed result reaches its receiver.
 
-transform   rows projected onto the components                2 rounds; standardised: 4
+transform   rows projected onto the components                1 round; standardised: 3
 inverse     rows rebuilt from projected ones                  2 rounds; standardised: the receiver restores the units
 scores      squared distance of every row to its projection   8 more rounds (standardised: 10); shared until all done
 flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
-from ..protocol import Party, RingType, SecretArray, concatenate, together
+from ..protocol import Held, Party, RingType, SecretArray, concatenate, together
 from .errors import Refusal
 from .infer import INVERSE, SCORES, TRANSFORM, UseModel
 from .input_checks import check_ranges
@@ -61,13 +61,15 @@ async def _levelled(rows: SecretArray, model: dict[str, SecretArray]) -> SecretA
 
 
 async def coordinates(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Return coordinates only. The rest of the deviations is divided out of the components, which are fewer than the
-    rows."""
+    """Return coordinates to reveal: all 80 fractional bits, and the row split only, which is what a receiver gets.
+
+    The rest of the deviations is divided out of the components, which are fewer than the rows.
+    """
     if "inverse" not in model:
-        _, z = await project(rows, model)
-        return z
-    levelled, weights = await together(_levelled(rows, model), model["vectors"] * model["inverse"])
-    result: SecretArray = await (levelled @ weights.T)
+        x, weights = await centred(rows, model), model["vectors"]
+    else:
+        x, weights = await together(_levelled(rows, model), model["vectors"] * model["inverse"])
+    result: SecretArray = await x.matmul(weights.T, frac=80, only=Held.LEFT)
     return result
 
 

@@ -23,9 +23,9 @@ of t + a and t + b: frac + span + 43 bits instead of 128 (frac + span + 41 if s 
 lower bits are rounded in the direction of the share. In step 3 the mates add modulo 2^(K-s+2) and shift out the guard
 bits; share 1 is reduced by 2^(K-s), so that both shares add up to xy in the whole ring.
 
-One-sided product (`only=`): a narrow product of which one split is made. Step 2 sends to one mate only, half the bytes.
-The result can be used only as the left or only as the right operand of further products; `Held` in `shares` enforces
-this.
+One-sided product (`only=`): a narrow product, or one without truncation (frac = F), of which one split is made. Step 2
+sends to one mate only, half the bytes. The result can be used only as the left or only as the right operand of further
+products; `Held` in `shares` enforces this. A row split (left) can be revealed to a receiver.
 
 Operations: `x * y`, `A @ B`, `inner`, `square`; `mul_high` returns the upper half of the bits.
 Rounds: 1; 2 with exact truncation (default types).
@@ -83,8 +83,14 @@ class Product(NamedTuple):
     held: Held = Held.BOTH
 
     def only(self, held: Held) -> Product:
-        """Return the same plan with only these splits, if it is narrow; otherwise the same plan."""
-        return self if self.wire is None else self._replace(held=held)
+        """Return the same plan with only these splits, if nothing is truncated or the product is narrow; otherwise the
+        same plan.
+        """
+        if self.wire is not None:
+            return self._replace(held=held)
+        if self.shift or self.dtype.bits != 128 or held is Held.BOTH:
+            return self
+        return self._replace(wire=self.dtype.bits, held=held)
 
 
 @lru_cache(maxsize=4096)
