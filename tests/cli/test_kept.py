@@ -308,7 +308,7 @@ BAD_OPTIONS: list[tuple[list[object], str]] = [
     (["--contamination", 0.9], "must lie in (0, 0.5]"),
     (["--threshold", -1], "at least 0"),
     (["--threshold", "nan"], "at least 0"),
-    ([], "nothing to find: give a threshold, a contamination"),
+    ([], "ppca detect needs one of --threshold, --contamination or --scores"),
     (["--scores", "-o", "flags.txt"], "the ending must be .csv or .parquet"),
 ]
 

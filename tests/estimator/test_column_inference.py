@@ -139,7 +139,7 @@ def test_refused(fitted: tuple[SharedModel, Any, Any]) -> None:
         model.transform_columns(huge, BY_PATIENT)
     with pytest.raises(ValueError, match="receiver=3: there are 3 owners"):
         model.transform_columns(frames, BY_PATIENT, receiver=3)
-    with pytest.raises(ValueError, match="nothing to find"):
+    with pytest.raises(ValueError, match="nothing to compute"):
         model.detect_columns(frames, BY_PATIENT)
     with pytest.raises(ValueError, match="not both"):
         model.detect_columns(frames, BY_PATIENT, threshold=1.0, contamination=0.1)

@@ -100,10 +100,10 @@ def test_psi_on_processes(servers: LocalServers, standardize: bool) -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["continuous", "0 and 1"])
-def test_precision_is_that_of_the_grid(seats: LockstepServers, binary: bool) -> None:
+def test_precision_is_that_of_the_grid(lockstep_servers: LockstepServers, binary: bool) -> None:
     """As column-owners.md says: means to 2^-25 of a column's scale, variances to about 2^-23 of the range in deviations."""
     X = np.asarray(np.random.default_rng(3).random((20, 6)) < 0.3, float) if binary else sample(20, 6)
-    pca = PCA(servers=seats, partition=Columns(alignment="aligned")).fit([X[:, :2], X[:, 2:]])
+    pca = PCA(servers=lockstep_servers, partition=Columns(alignment="aligned")).fit([X[:, :2], X[:, 2:]])
     centred = X - X.mean(axis=0)
     largest, deviation = np.abs(centred).max(axis=0), centred.std(axis=0)
     assert np.all(np.abs(pca.mean_ - X.mean(axis=0)) <= 2.0**-25 * 2 * largest)

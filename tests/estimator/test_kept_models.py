@@ -165,5 +165,5 @@ def test_rows_that_do_not_fit_a_shared_model(servers: LocalServers) -> None:
         model.transform(WINE.assign(hue=[1.0, 1e12] + [1.0] * 176))
     with pytest.raises(ValueError, match="4 columns, the model 13"):
         model.transform(WINE.to_numpy()[:, :4])
-    with pytest.raises(ValueError, match="nothing to find"):
+    with pytest.raises(ValueError, match="nothing to compute"):
         model.detect(WINE)

@@ -205,7 +205,7 @@ def test_a_model_that_nobody_would_have_is_refused(lockstep_servers: LockstepSer
         PCA(servers=Untouched(), reveal=False).fit(FRAME)
     with pytest.raises(SpecError, match="keep=5: must be a name"):
         PCA(servers=Untouched(), keep=5).fit(FRAME)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"nobody received this model .* shared_model"):
+    with pytest.raises(ValueError, match=r"this model was not revealed to anyone .* shared_model"):
         PCA(2, servers=lockstep_servers, keep="m", reveal=False).fit(FRAME).transform(FRAME)
 
 
@@ -277,7 +277,7 @@ def test_load(lockstep_servers: LockstepServers, tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.transform(FRAME), pca.transform(FRAME))
         np.testing.assert_array_equal(loaded.feature_names_in_, NAMES)
         assert (loaded.n_components_, loaded.n_samples_, loaded.n_features_in_) == (2, 40, 3)
-    with pytest.raises(ValueError, match="only used on shares"):
+    with pytest.raises(ValueError, match="was not revealed"):
         ppca.load(tmp_path / "elsewhere")
 
 
@@ -324,7 +324,12 @@ def test_a_named_index_can_be_the_id() -> None:
     [
         ([str(i) for i in range(20)], [f"{i}.0" for i in range(20)], "ids of 'owner 2' end in '.0'", {"minimum"}),
         ([f"{i:03}" for i in range(20)], [str(i) for i in range(20)], "'owner 1' begin with zeros", {"minimum"}),
-        ([f"x{i}" for i in range(20)], [f"X{i}" for i in range(20)], "whose case counts", {"minimum", "fold_case"}),
+        (
+            [f"x{i}" for i in range(20)],
+            [f"X{i}" for i in range(20)],
+            "whose case is significant",
+            {"minimum", "fold_case"},
+        ),
         (list(range(20)), list(range(100, 120)), "use the same ids.", {"minimum"}),
     ],
 )
@@ -339,9 +344,7 @@ def test_ids_that_do_not_match(ids: list[Any], other: list[Any], said: str, opti
 
 def test_a_small_match_is_doubted() -> None:
     pca, owners = columns_of([f"x{i}" for i in range(40)], [f"{'x' if i < 12 else 'X'}{i}" for i in range(40)])
-    said = (
-        r"only 12 of at least 40 ids are common: ids have letters, whose case counts\. Columns\(fold_case=True\) lets"
-    )
+    said = r"only 12 of at least 40 ids are common: ids have letters, whose case is significant\. Columns\(fold_case=True\) lets"
     with pytest.warns(UserWarning, match=said):
         pca.fit(owners)
 

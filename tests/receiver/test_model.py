@@ -147,7 +147,7 @@ def test_a_receiver_of_one_part_has_that_part(got: str, standardize: bool) -> No
     if got == "deviations" and not standardize:
         assert Parts.of(result, SCALE).tables(list("abcd")) == {}
         return
-    with pytest.raises(ValueError, match="so it has no whole model; what it got can be had as tables"):
+    with pytest.raises(ValueError, match="so it does not have a whole model; what it got can be had as tables"):
         PCAModel.from_result(result, scale=SCALE, names=None, audit=[])
     parts = Parts.of(result, SCALE)
     assert got not in parts.missing
@@ -250,7 +250,7 @@ def test_flags_from_scores_in_the_clear() -> None:
     assert threshold.tolist() == [False, False, False, True, True]
     assert largest.tolist() == [False, False, False, True, True]  # 0.3 of five rows: two
     for threshold_, contamination, scores_, cause in (
-        (None, None, False, "nothing to find"),
+        (None, None, False, "nothing to compute"),
         (1.0, 0.1, False, "not both"),
         (None, 0.6, False, "must lie in"),
         (-1.0, None, False, "at least 0"),

@@ -316,7 +316,7 @@ def test_a_job_starts_servers_with_its_first_program_and_stops_them() -> None:
         job.run(program("reveal"), X)
         assert servers.pids == pids
         assert job.account.rounds == 2  # two runs, a key agreement each
-        with pytest.raises(ValueError, match="no program of this job"):
+        with pytest.raises(ValueError, match="has not run a program"):
             _ = Job(servers).account
     assert not servers.running
     with pytest.raises(ServersFailed, match="not running"):

@@ -97,6 +97,8 @@ class Verdicts:
     def __post_init__(self) -> None:
         from ..receiver.verdicts import check_limits
 
+        if self.threshold is None and self.contamination is None and not self.scores:
+            raise ValueError("ppca detect needs one of --threshold, --contamination or --scores.")
         check_limits(self.threshold, self.contamination, self.scores)
 
     @property

@@ -1,1 +1,2 @@
-"""The estimator: scikit-learn's PCA over several owners' data. It conducts owners, servers and receiver in one process."""
+"""scikit-learn's PCA interface over several owners' data. One process acts for owners and receiver and uses four
+servers."""

@@ -1,4 +1,4 @@
-"""What users of Python are told: remedies below an error, as tracebacks show notes, and warnings."""
+"""Messages for users of Python: hints below an error, as notes in tracebacks, and warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..owner.rows import MIN_ROWS
 from ..owner.tables.table import Table
 
 NAMES = {"components": "n_components"}
-"""Parameters that are not called like their field of a job."""
+"""Parameters whose name differs from their field of a job."""
 
 REMEDIES = {
     "columns": "PCA(columns=[...]) chooses columns",
@@ -27,17 +27,17 @@ REMEDIES = {
     "encoding": 'ppca.open_table(path, encoding="latin-1") reads another encoding',
     "fold_case": "Columns(fold_case=True) lets ids differ in case",
     "id": "Columns(id=[...]) names the id column of every owner",
-    "minimum": "Columns(minimum=...) lowers the limit, if so few rows may be analysed",
+    "minimum": "Columns(minimum=...) lowers the limit, if fewer rows may be analysed",
     "na_values": "ppca.open_table(path, na_values=[...]) counts texts as missing",
     "thousands": 'ppca.open_table(path, thousands=",") reads thousands separators',
     "min_rows": "ppca.open_table(data, min_rows=...) sets the minimum",
-    "missing": 'ppca.open_table(data, missing="drop") leaves out rows with a missing value, missing="mean" counts it as the mean',
+    "missing": 'ppca.open_table(data, missing="drop") drops rows with a missing value, missing="mean" counts it as the mean',
 }
 
 
 @contextmanager
 def advised() -> Iterator[None]:
-    """Adds to an owner's error what may help, and names parameters as Python does."""
+    """Add hints to an owner's error, with parameters as Python names them."""
     try:
         yield
     except OwnerError as error:
@@ -49,32 +49,33 @@ def advised() -> Iterator[None]:
 
 
 def renamed(error: SpecError) -> SpecError:
-    """The same error with the parameter of Python that sets the field."""
+    """Return the same error with the Python parameter that sets the field."""
     name = error.field.rpartition(".")[2]
     return SpecError(NAMES.get(name, name), error.value, error.cause)
 
 
 def with_advice(error: OwnerError) -> str:
-    """The same in one line, for a warning."""
+    """Return the error and its hints in one line, for a warning."""
     return ". ".join([str(error).removesuffix("."), *(REMEDIES[name] for name in error.options)]) + "."
 
 
 def warn_of_few_rows(tables: Sequence[Table], *, joins: bool = False) -> None:
-    """Warn of owners with few rows who set no minimum. joins: whether these tables are added to those of an earlier fit."""
+    """Warn of owners with few rows and without a minimum. joins: whether these tables are added to an earlier fit."""
     few = [table for table in tables if table.min_rows == 1 and table.rows is not None and table.rows < MIN_ROWS]
     if few and (joins or len(tables) > 1):
         whose = few[0].label + (f" and {counted(len(few) - 1, 'other table')}" if len(few) > 1 else "")
         warnings.warn(
-            f"fewer than {MIN_ROWS} rows: {whose}. Others could compute much about so few rows from the joint result. "
+            f"fewer than {MIN_ROWS} rows: {whose}. Others could compute much about these rows from the joint result. "
             f"ppca.open_table(data, min_rows={MIN_ROWS}) refuses such a table before anything is sent.",
             stacklevel=3,
         )
 
 
 def refuse_table(y: Any, width: int, *, by_columns: bool) -> None:
-    """Refuse a y that can be a second owner's table: a path, several tables, or a table with as many columns.
+    """Refuse a y that can be a second owner's table: a path, several tables, or a table with the same number of
+    columns.
 
-    Any table can be that of an owner of columns. Targets of other widths are ignored, as in scikit-learn.
+    Any table can be that of a column owner. Targets of other widths are ignored, as in scikit-learn.
     """
     shape = getattr(y, "shape", None)
     try:
@@ -84,7 +85,7 @@ def refuse_table(y: Any, width: int, *, by_columns: bool) -> None:
         table = True
     if y is not None and table:
         raise ValueError(
-            f"y is a {type(y).__name__}, and is not used. Owners' tables go together into the first argument: "
+            f"y is a {type(y).__name__}, which is not used. Pass all owners' tables in the first argument: "
             "fit([A, B]), or fit({'north': A, 'south': B})."
         )
 
@@ -93,14 +94,15 @@ def warn_of_accuracy(result: dict[str, Any], tol: float) -> None:
     """Warn of a result that failed its check on shares, or was verified with a larger tolerance than was asked for."""
     if not result["verified"]:
         text = (
-            "the check on shares failed: the decomposition is less accurate than tol promises, so components and variances may "
-            "be wrong. Fit again without fixed_iterations and max_iterations, with fewer components, a larger tol, "
-            "standardize=True, or another solver."
+            "the check on shares failed: the decomposition is less accurate than tol promises, so components and "
+            "variances may be wrong. Fit again without fixed_iterations and max_iterations, with fewer components, a "
+            "larger tol, standardize=True, or another solver."
         )
     elif result["tolerance"] > tol:
         text = (
-            f"the solver {result['solver']} reached a tolerance of {result['tolerance']:.0e} instead of {tol:g}, and its result "
-            "was verified with that: component_error_ and resolved_ say what this means for every component."
+            f"the solver {result['solver']} reached a tolerance of {result['tolerance']:.0e} instead of {tol:g}, and "
+            "its result was verified with that: component_error_ and resolved_ say what this means for every "
+            "component."
         )
     else:
         return

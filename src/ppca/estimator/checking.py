@@ -1,7 +1,7 @@
 """Check owners' tables before a fit: read them as the fit would, and collect every problem instead of the first one.
 
-The functions that open and read tables are those of the fit (`open_rows`, `open_columns`, `sums_of`, `Records.for_upload`,
-`arrange`). After a problem with some columns of a table, its other columns are read.
+The functions that open and read tables are those of the fit (`open_rows`, `open_columns`, `sums_of`,
+`Records.for_upload`, `arrange`). After a problem with some columns of a table, its other columns are read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .plan import Plan
 T = TypeVar("T")
 
 MAX_SUMMED = 4096
-"""Columns up to which the sums of a table are formed if it is not known whether the owners have fewer rows than columns."""
+"""Maximum columns for which sums are computed if it is unknown whether the owners have fewer rows than columns."""
 
 
 @dataclass
 class CheckedTable:
-    """A table that was read: its label, number of rows and columns, and rows left out because they miss a value."""
+    """A table that was read: label, number of rows and columns, and number of rows dropped for a missing value."""
 
     label: str
     rows: int
@@ -49,7 +49,7 @@ class CheckedTable:
 
 @dataclass
 class Checked:
-    """What a check found. A fit fails if there are problems."""
+    """Result of a check. A fit fails if there are problems."""
 
     tables: list[CheckedTable] = field(default_factory=list)
     problems: list[ValueError] = field(default_factory=list)
@@ -58,10 +58,10 @@ class Checked:
 
 
 def check_tables(tables: Sequence[Table], plan: Plan, problems: Problems) -> Checked:
-    """Read all owners' tables as a fit with these plan would. problems: those found before; others are added."""
+    """Read all owners' tables as a fit with this plan would. problems: list to which problems are added."""
     by_columns = isinstance(plan.partition, Columns)
     with problems.collect():
-        plan.allowed(len(tables) if by_columns else 0)  # refuses what a kept model may not be used for
+        plan.allowed(len(tables) if by_columns else 0)  # raises for uses that a kept model cannot have
     check = _check_columns if by_columns else _check_rows
     found = check(tables, plan, problems)
     found.notes += [note for table in tables for note in table.notes]
@@ -89,7 +89,7 @@ def _check_rows(tables: Sequence[Table], plan: Plan, problems: Problems) -> Chec
 
     def rows_of(table: Table) -> Records:
         records = Records.of(table)
-        WideRows.of(records, bool(plan.standardize))  # refuses values that are too large
+        WideRows.of(records, bool(plan.standardize))  # raises for values that are too large
         return records
 
     read: Callable[[Table], Any] = rows_of if wide else gap_sums_of if means else sums_of
@@ -109,7 +109,7 @@ def _check_rows(tables: Sequence[Table], plan: Plan, problems: Problems) -> Chec
 
 
 def _check_variance(tables: Sequence[Table], results: Sequence[Any], rows: int, wide: bool) -> list[str]:
-    """Refuse tables of which no column varies; a note if some do not."""
+    """Add a problem if no column varies, and a note if some do not."""
     width = tables[0].n_columns
     if wide:
         values = np.concatenate([result.values for result in results])
@@ -120,7 +120,7 @@ def _check_variance(tables: Sequence[Table], results: Sequence[Any], rows: int, 
             joint = joint.merge(result)
         constant = np.diagonal(joint.gram)[:width] == 0
     if constant.all():
-        raise OwnerError(f"no column varies in the {rows:,} rows of all owners. There are no components.")
+        raise OwnerError(f"no column varies in the {rows:,} rows of all owners. Components do not exist.")
     names = [tables[0].column_title(index) for index in np.flatnonzero(constant).tolist()]
     return [f"{listed(names, str)} {'does' if len(names) == 1 else 'do'} not vary in any table"] if names else []
 
@@ -129,7 +129,7 @@ def _check_columns(tables: Sequence[Table], plan: Plan, problems: Problems) -> C
     partition, found = plan.partition, Checked()
     assert isinstance(partition, Columns)
     width = sum(table.n_columns for table in tables)
-    if not problems.found:  # else the table of another owner could not be opened
+    if not problems.found:  # otherwise the table of another owner could not be opened
         with problems.collect():
             check_number(len(tables))
     with problems.collect():
@@ -155,10 +155,11 @@ def _check_columns(tables: Sequence[Table], plan: Plan, problems: Problems) -> C
 
 
 def _check_match(owners: Sequence[Records], partition: Columns, plan: Plan, width: int) -> list[str]:
-    """Refuse ids that do not match; else a note with the number of common rows. The user of a check has all tables."""
+    """Add a problem if ids do not match, or a note with the number of common rows. The user of a check has all
+    tables."""
     arranged = arrange(owners, partition.way)
     wide = min(len(each.values) for each in arranged) < width
-    for each in arranged:  # refuses values that are too large
+    for each in arranged:  # raises for values that are too large
         WideColumns.of(each, bool(plan.standardize)) if wide else Centred.of(each)
     rows = len(arranged[0].values)
     if partition.alignment == "psi":
@@ -176,7 +177,7 @@ def _check_match(owners: Sequence[Records], partition: Columns, plan: Plan, widt
 
 
 def _read(table: Table, read: Callable[[Table], T], problems: Problems) -> T | None:
-    """What a fit reads of a table. Columns with bad values are left out, and the others are read; None if nothing can be."""
+    """Read a table as a fit does, without columns with bad values. Return None if it cannot be read."""
     while True:
         bad: set[str] = set()
         with problems.collect():

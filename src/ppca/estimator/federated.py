@@ -1,4 +1,4 @@
-"""A federation's finished job as the fit that it is: for results, reports and shared models."""
+"""Convert the finished job of a federation to a fit, for results, reports and shared models."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from .plan import Plan
 
 
 def holds_model(evidence: Evidence) -> bool:
-    """Whether the receiver of a fit got all parts of its model."""
+    """Return whether the receiver of a fit got all parts of its model."""
     return gets_model(evidence.job.spec, evidence.receiver)
 
 
 def parts_of(evidence: Evidence) -> Parts:
-    """The parts that the receiver of a fit got."""
+    """Return the parts that the receiver of a fit got."""
     result, width = evidence.result(), len(columns_for(evidence.job.spec, evidence.receiver))
-    exponents = np.asarray(result.get("exponents", 0), np.int64)  # of loadings alone there are none, and none is needed
+    exponents = np.asarray(
+        result.get("exponents", 0), np.int64
+    )  # a receiver of loadings only gets no exponents and does not need them
     return Parts.of(result, np.broadcast_to(exponents, (width,)).copy())
 
 
 def fitted_of(evidence: Evidence) -> Fitted:
-    """What the receiver of a whole model, or who may use a kept one, holds."""
+    """Return the fit, for the receiver of a whole model or a user of a kept one."""
     result, spec = evidence.result(), evidence.job.spec
     by_columns = None
     if spec.data.by_columns:
@@ -46,10 +48,10 @@ def fitted_of(evidence: Evidence) -> Fitted:
 
 
 def plan_of(job: ProposedJob, receiver: str) -> Plan:
-    """The parameters of the fit, as `PCA` has them."""
+    """Return the parameters of the fit, as in `PCA`."""
     spec, fit = job.spec, job.spec.analysis
     if not isinstance(fit, JointPCA):
-        raise ValueError(f"{job.name!r} fits no model")
+        raise ValueError(f"{job.name!r} does not fit a model")
     partition: Any = "rows"
     if spec.data.align is not None:
         align = spec.data.align

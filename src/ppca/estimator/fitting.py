@@ -1,4 +1,5 @@
-"""A joint fit from opened tables to what the receiver holds. It needs no scikit-learn: the command line fits without it."""
+"""A joint fit, from opened tables to the receiver's result. It does not need scikit-learn, so the command line can use
+it."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ from .runs import run
 
 @dataclass
 class Fitted:
-    """What came out of a fit.
+    """The result of a fit.
 
-    result: what the servers returned; width: the number of columns; names: of the columns, if they have any.
-    allowed: what the servers may use a kept model for, and who receives it.
-    by_columns: how it went with owners of columns, and what a user should be told of it.
+    result: the answer of the servers; width: number of columns; names: of the columns, or None.
+    allowed: allowed uses of a kept model, with the receivers of each.
+    by_columns: details of a fit of column owners, and a hint for the user.
     mean_for_missing: whether missing values counted as a mean.
     """
 
@@ -53,12 +54,12 @@ class Fitted:
 
     @property
     def is_wide(self) -> bool:
-        """Whether products of rows were analysed, not the covariance."""
+        """True if the Gram matrix X X' was analysed instead of the covariance."""
         return "summed" in self.result
 
     @property
     def count(self) -> int:
-        """Of components."""
+        """Number of components."""
         return int(min(self.result["count"], self.rows))
 
     @property
@@ -70,11 +71,11 @@ class Fitted:
     def model(self) -> PCAModel:
         """The revealed model."""
         if not self.plan.reveal:
-            raise ValueError("nobody received this model: it was fitted without being revealed")
+            raise ValueError("this model was not revealed to anyone")
         return PCAModel.from_result(self.result, scale=self.scale, names=self.names, audit=self.account.audit)
 
     def without_parts(self) -> Self:
-        """The same without what was revealed, which the model holds: for pickles."""
+        """Return a copy without revealed values, which the model holds, for pickling."""
         small = {name: value for name, value in self.result.items() if np.ndim(value) == 0 or name == "exponents"}
         found = replace(self, result=small)
         if self.plan.reveal:
@@ -83,9 +84,9 @@ class Fitted:
 
     @property
     def facts(self) -> SharedFacts:
-        """What is public of the model that the servers keep."""
+        """Public facts of the model that the servers keep."""
         if self.plan.keep is None:
-            raise ValueError("no servers keep this model: fit with keep='name'")
+            raise ValueError("this model is not kept on servers: fit with keep='name'")
         return SharedFacts(
             name=self.plan.keep,
             scale_exponents=[int(e) for e in self.scale],
@@ -104,29 +105,31 @@ class Fitted:
 
 
 def fit_tables(tables: Sequence[Table], plan: Plan, job: Job) -> Fitted:
-    """Fits tables that were opened for the partition that was chosen (`open_rows`, `open_columns`)."""
+    """Fit tables that were opened by `open_rows` or `open_columns`."""
     if isinstance(plan.partition, Columns):
         return _fit_columns(tables, plan, plan.partition, job)
     return add_tables(tables, plan, job)
 
 
 def add_tables(tables: Sequence[Table], plan: Plan, job: Job, former: Fitted | None = None) -> Fitted:
-    """Fits owners of rows; `former`: the fit to whose kept sums they are added."""
+    """Fit row owners. former: the fit to whose kept sums they are added."""
     width = tables[0].n_columns
     plan.check_width(width)
-    plan.allowed()  # refuses uses that a model cannot have, before servers start
+    plan.allowed()  # raises for uses that a model cannot have, before servers start
     if former is not None and former.width != width:
         raise ValueError(f"X has {width} features, but PCA is expecting {former.width} features as input")
     sources = [Source(table) for table in tables]
     means = missing_of(tables) == MEAN
     if former is not None and former.mean_for_missing != means:
         raise ValueError(
-            f"missing values {'counted' if former.mean_for_missing else 'did not count'} as the joint mean in the fit to which "
-            "these rows are to be added: open the tables with ppca.open_table(data, missing=...) as in that fit"
+            f"missing values {'counted' if former.mean_for_missing else 'did not count'} as the joint mean in the "
+            "fit to which these rows are to be added: open the tables with ppca.open_table(data, missing=...) as in "
+            "that fit"
         )
     if former is not None and former.is_wide:
         raise ValueError(
-            "partial_fit: a fit with more columns than rows keeps no sums to which rows could be added; fit all owners again"
+            "partial_fit: a fit with more columns than rows keeps no sums to which rows could be added; fit all "
+            "owners again"
         )
     job.start_soon()
     form = form_of(sources) if former is None else ROWS

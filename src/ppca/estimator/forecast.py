@@ -1,10 +1,10 @@
-"""What a fit will take, from public numbers alone, so that nobody is surprised by a long job.
+"""Estimate rounds, bytes and time of a fit from public numbers.
 
-Rounds and bytes of the default solvers follow from public numbers and the number of iterations. The coefficients are fitted
-to counted jobs of 4 to 80 columns, 2 to 10 owners and 7 to 24 iterations, those of `topk` to jobs of 200 to 1,000 columns,
-those of more columns than rows to jobs of 10 to 260 rows and 40 to 800 columns;
-`tests/estimator/test_forecast.py` counts others. How many iterations there will be depends on the data, unless they are fixed:
-that is a guess. A fall-back to another solver is not foreseen.
+Rounds and bytes of the default solvers follow from public numbers and the number of iterations. The coefficients are
+fitted to counted jobs of 4 to 80 columns, 2 to 10 owners and 7 to 24 iterations, those of `topk` to jobs of 200 to
+1,000 columns, those of more columns than rows to jobs of 10 to 260 rows and 40 to 800 columns;
+`tests/estimator/test_forecast.py` counts others. The number of iterations depends on the data unless it is fixed, so it
+is a guess. A fallback to another solver is not included.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .plan import Plan
 
 ROUND_SECONDS = 8.4e-4
 BYTE_SECONDS = 1.56e-8
-"""Of four local servers on two cores, per round and per byte that a server sends: the accuracy table of
+"""Seconds per byte that a server sends, for four local servers on two cores, from the accuracy table of
 docs/evaluation/benchmarks.md. Over a network, add the rounds times its delay, and the bytes over its speed."""
 
 VALUE_BYTES = 16.0
 VALUE_SECONDS = 2.5e-7
-"""Of owners of columns and of few long rows, per value: what a server receives, and tags, upload and second moments."""
+"""Seconds per value of column owners and wide tables: upload, tags and second moments."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of the whole job; `bytes` of the busiest server: what it sends, and what it receives of uploaded rows."""
+    """Estimate of a whole job. bytes: of the busiest server, sent bytes plus received uploads."""
 
     seconds: float
     rounds: float
@@ -39,9 +39,9 @@ class Forecast:
 
 
 def forecast(plan: Plan, width: int, owners: int, values: int = 0, iterations: float | None = None) -> Forecast | None:
-    """For so many columns and owners, and so many values that owners of columns upload; None for solvers that were not measured.
+    """Return the estimate for numbers of columns, owners and uploaded values; None for solvers that were not measured.
 
-    iterations: of a job that was made; None for a guess.
+    iterations: number of iterations, if known; None: guess it.
     """
     solver = chosen_solver(plan.analysis.solver, width, plan.analysis.components, plan.analysis.fixed_iterations)
     if solver not in ("allpairs", TOPK):
@@ -66,7 +66,8 @@ def forecast(plan: Plan, width: int, owners: int, values: int = 0, iterations: f
 
 
 def forecast_of(plan: Plan, widths: Sequence[int], rows: Sequence[int | None], means: bool = False) -> Forecast | None:
-    """For tables of these numbers of columns and rows (None: not known); None if the solver was not measured.
+    """Return the estimate for tables of these numbers of columns and rows (None: unknown); None if the solver was not
+    measured.
 
     means: whether missing values count as means. The covariance is then formed of fewer rows than columns, too.
     """
@@ -81,9 +82,10 @@ def forecast_of(plan: Plan, widths: Sequence[int], rows: Sequence[int | None], m
 
 
 def forecast_wide(plan: Plan, width: int, rows: int, iterations: float | None = None) -> Forecast | None:
-    """For more columns than rows: products of rows are decomposed, then components are made of their eigenvectors.
+    """Return the estimate for a wide table: decompose the Gram matrix X X', then compute components from its
+    eigenvectors.
 
-    rows: those of zeros included, which owners of rows add.
+    rows: including the rows of zeros that row owners add.
     """
     by_columns = plan.partition != "rows"
     solved = forecast(replace(plan, partition="rows", standardize=False), rows, 0, 0, iterations)
@@ -101,11 +103,11 @@ def forecast_wide(plan: Plan, width: int, rows: int, iterations: float | None = 
 
 
 LOOPS = 2
-"""Loops that `topk` takes on ordinary data."""
+"""Typical number of loops of `topk`."""
 
 
 def _few(width: int, components: int, loops: float, standardize: bool) -> float:
-    """Bytes of covariance and `topk`: what travels are columns of its block."""
+    """Return the bytes of covariance and `topk`, which sends columns of its block."""
     block = block_size(components, width)
     return (
         (140 if standardize else 63) * width**2 + (780 + 500 * loops) * width * block + (9200 + 2100 * loops) * block**2
@@ -113,12 +115,13 @@ def _few(width: int, components: int, loops: float, standardize: bool) -> float:
 
 
 def _guess(width: int, top: bool) -> float:
-    """Iterations of ordinary data: hard spectra take up to half more, some need half as many."""
+    """Return the typical number of iterations. Hard spectra need up to 50% more; easy ones need half."""
     return (0.85 if top else 1.0) * (1 + 3 * math.log2(max(2, width)))
 
 
 def _solved(width: int, iterations: float, tol: float, top: bool) -> float:
-    """Bytes of covariance, iteration, verification and sort. Keys of tables get longer as delta shrinks."""
+    """Return the bytes of covariance, iterations, verification and sort. Keys of tables get longer as delta
+    decreases."""
     smallest = max(tol, 64 * math.sqrt(width) * 2.0**-40)
     bits = sum(-math.log2(regularisation(step, smallest)) for step in range(round(iterations)))
     checks = sum(is_checked(done, width) for done in range(round(iterations))) if top else 0
@@ -127,7 +130,7 @@ def _solved(width: int, iterations: float, tol: float, top: bool) -> float:
 
 
 def _some(plan: Plan, width: int) -> bool:
-    """Whether a number of components is asked for that is less than all: the convergence bit is then about these."""
+    """Return whether fewer components than all are requested, so that the convergence bit concerns only these."""
     wanted = plan.analysis.components
     return wanted is not None and 1 <= wanted < width
 

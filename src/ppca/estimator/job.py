@@ -4,8 +4,8 @@
         product = job.run("my_module:program", x, y, threshold=3)
     print(job.account.rounds)
 
-This is the one place where plain numbers become shares for servers and sealed results become plain numbers again: whoever
-runs a job acts for its owners and its receiver.
+This is the only module in which plain numbers become shares and sealed results become plain numbers: the process that
+runs a local job acts for its owners and its receiver.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..runtime.servers import Progress
 
 
 class Job:
-    """Runs programs and adds up their account.
+    """Run programs and add up their accounts.
 
-    servers: those that compute; None: four processes of this machine that run any program of yours. In a ``with`` block, servers
-    that do not run yet are started by `start_soon` or the first program, so that refused parameters cost nothing, and stopped
-    when the block is left.
+    servers: servers that compute; None: four processes of this machine that run any program. In a ``with`` block,
+    servers that do not run yet are started by `start_soon` or the first program, so that invalid parameters cost no
+    time, and stopped when the block ends.
     """
 
     def __init__(self, servers: Servers | None = None, progress: Progress | None = None) -> None:
@@ -56,11 +56,11 @@ class Job:
 
     @property
     def receiver(self) -> str:
-        """The name of whoever runs this job, as a receiver."""
+        """Name of the caller as a receiver."""
         return self.servers.member or CLIENT
 
     def start_soon(self) -> None:
-        """Starts the servers of this block in the background: they are up by the time the owners have read their tables."""
+        """Start the servers of this block in the background, while the owners read their tables."""
         if self._may_start and not self._started and not self.servers.running:
             self._started = True
             pool = ThreadPoolExecutor(1)
@@ -68,7 +68,7 @@ class Job:
             pool.shutdown(wait=False)
 
     def run_job(self, spec: JobSpec, chunks: Iterable[Chunk]) -> Any:
-        """What the servers returned for a job: public values, and what was revealed to receivers, in the clear.
+        """Run a job; return public values and, in plaintext, the values revealed to receivers.
 
         The first chunk is made while the servers start.
         """
@@ -81,9 +81,10 @@ class Job:
         return unsealed(outcome.parts)
 
     def run(self, program: Program | str, /, *inputs: Any, **public: Any) -> Any:
-        """What the program returned: opened values, and revealed ones in the clear.
+        """Run a program; return its opened values and, in plaintext, its revealed ones.
 
-        inputs: the secrets, as arrays, which are shared before they leave this process, or as packets from `ppca.share`.
+        inputs: the secrets, as arrays, which are shared before they leave this process, or as packets from
+        `ppca.share`.
         public: parameters that all servers see.
         """
         packets = [_packets(values, f"input {i}") for i, values in enumerate(inputs)]
@@ -104,15 +105,15 @@ class Job:
             self._starting = None
 
     def progress(self, text: str, fraction: float | None, rounds: int = 0) -> None:
-        """Tells how far the job is; `rounds` of the present run are added to those before."""
+        """Report progress. rounds: of the current run; those of earlier runs are added."""
         if self._told is not None:
             self._told(text, fraction, sum(account.rounds for account in self._accounts) + rounds)
 
     @property
     def account(self) -> Account:
-        """Of all programs so far: rounds, bytes, seconds, and everything that was opened."""
+        """Account of all programs so far: rounds, bytes, seconds, and all openings."""
         if not self._accounts:
-            raise ValueError("no program of this job has run yet")
+            raise ValueError("this job has not run a program yet")
         return Account.total(self._accounts)
 
 

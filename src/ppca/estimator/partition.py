@@ -1,4 +1,4 @@
-"""Owners of columns of the same individuals: how their rows come together, and what a fit and an upload take."""
+"""Fits of column owners: join the rows of the same individuals, then upload and analyse them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from .runs import run
 class Columns:
     """A partition by columns: owners hold different columns of the same individuals.
 
-    id : the name of the id column (or of a pandas index) in every owner's table; where names differ, a list in the order of the
-        owners, or a dictionary by their names
-    alignment : "psi" (private join by id), "aligned" (same rows in the same order), "namespace" (ids 0 .. namespace - 1)
+    id : the name of the id column (or of a pandas index) in every owner's table; if names differ, a list in the order
+        of the owners, or a dictionary by their names
+    alignment : "psi" (private join by id), "aligned" (same rows in the same order), "namespace" (ids 0 .. namespace -
+    1)
     namespace : the number of ids, for that alignment only
-    minimum : the fewest common rows that are worked on
+    minimum : minimum number of common rows
     fold_case : whether ids that differ in case only are equal
-    pieces : row pieces of the second moments; None: as few as the ring allows
+    pieces : number of row chunks of the second moments; None: as few as the ring allows
     """
 
     id: IdNames = None
@@ -51,7 +52,7 @@ class Columns:
 
     @property
     def align(self) -> Align:
-        """The alignment as a job has it."""
+        """Alignment for a job."""
         return Align(alignment=self.alignment, namespace=self.namespace, minimum=self.minimum, fold_case=self.fold_case)
 
     @property
@@ -60,14 +61,14 @@ class Columns:
 
 
 class FewMatches(OwnerError, MatchError):
-    """Too few rows are common to all owners. What may be wrong with the ids is said as far as owners see it in their own."""
+    """Too few rows are common to all owners. Hints about ids come from each owner's own ids only."""
 
 
 @dataclass
 class ColumnFit:
-    """What came out of a fit: what the servers returned, columns, rows and bytes by owner, seconds by step.
+    """Result of a fit of column owners: the servers' answer, columns, rows and bytes by owner, seconds by step.
 
-    doubt: why so few rows are common, if it can be guessed.
+    doubt: possible reason why few rows are common, or None.
     """
 
     result: dict[str, Any]
@@ -79,13 +80,13 @@ class ColumnFit:
 
 
 def check_number(owners: int) -> None:
-    """Refuse a sole owner of columns."""
+    """Refuse a single column owner."""
     if owners < 2:
         raise OwnerError("a partition by columns needs at least two owners: give one table for each.")
 
 
 def check_matched(answer: dict[str, Any], partition: Columns, owners: Sequence[Records]) -> None:
-    """Raise what the servers refused, with what the owners can do about it."""
+    """Raise the refusal of the servers, with hints for the owners."""
     if "refused" not in answer:
         return
     text, cause = answer["refused"], answer.get("cause")
@@ -99,24 +100,25 @@ def check_matched(answer: dict[str, Any], partition: Columns, owners: Sequence[R
 
 
 def _labelled(text: str, owners: Sequence[Records]) -> str:
-    """A refusal with the labels of the owners' tables in place of the names that servers know."""
+    """Replace the names that servers use in a refusal by the labels of the owners' tables."""
     labels = dict(zip(local_owners(len(owners)), (owner.label for owner in owners), strict=True))
     return re.sub(r"\bowner-\d+\b", lambda found: labels.get(found[0], found[0]), text)
 
 
 def doubts_of(owners: Sequence[Records], fold_case: bool) -> tuple[list[str], list[str]]:
-    """What may keep ids from matching, and parameters that may help. Every owner looks at its own ids only."""
+    """Return possible reasons why ids do not match, and parameters that may help. Each owner checks its own ids
+    only."""
     seen = {owner.label: spellings(owner.ids, owner.label) for owner in owners if owner.ids is not None}
     doubts, options = [], []
     for form, meaning in (
-        (DECIMALS, "ids of {} end in '.0', as integers do that were written as decimals"),
-        (ZEROS, "ids of {} begin with zeros, which count"),
+        (DECIMALS, "ids of {} end in '.0', like integers that were written as decimals"),
+        (ZEROS, "ids of {} begin with zeros, which are significant"),
     ):
         whose = [label for label, forms in seen.items() if form in forms]
         if 0 < len(whose) < len(seen):
             doubts.append(meaning.format(listed(whose)))
     if not fold_case and any(LETTERS in forms for forms in seen.values()):
-        doubts.append("ids have letters, whose case counts")
+        doubts.append("ids have letters, whose case is significant")
         options.append("fold_case")
     return doubts, options
 
@@ -128,7 +130,7 @@ def fit_columns(
     make_job: Callable[[Data], JobSpec],
     check_rows: Callable[[int], None],
 ) -> ColumnFit:
-    """The whole job: owners arrange and share their rows, servers align and analyse them."""
+    """Run the whole job: owners arrange and share their rows, servers align and analyse them."""
     check_number(len(sources))
     start = time.perf_counter()
     form = form_of(sources, partition.align)
@@ -139,7 +141,7 @@ def fit_columns(
     done = run(job, spec, sources)
     owners = [source.records() for source in sources]
     if "rows" in done.answer:
-        check_rows(done.answer["rows"])  # as the servers did, in the words of this surface
+        check_rows(done.answer["rows"])  # the same refusal, with parameters of this interface
     check_matched(done.answer, partition, owners)
     done.seconds["arrange"] += read
     return ColumnFit(
@@ -153,7 +155,7 @@ def fit_columns(
 
 
 def column_data(form: str, widths: Sequence[int], partition: Columns, member: str | None = None, **more: Any) -> Data:
-    """Return the data of column owners. member: of a federation, who acts for all of them."""
+    """Return the data of column owners. member: the member of a federation that acts for all of them."""
     pieces = partition.pieces if form == COLUMNS else None
     if member is not None:
         every = {member: numbered(sum(widths))}
@@ -167,7 +169,7 @@ def column_data(form: str, widths: Sequence[int], partition: Columns, member: st
 
 
 def _doubt(owners: Sequence[Records], partition: Columns, rows: int) -> FewMatches | None:
-    """What may be wrong with the ids, if less than half of the rows of every owner are common; it is told, not raised."""
+    """Return a hint about the ids if less than half of every owner's rows are common. It is not an error."""
     fewest = min(len(owner.values) for owner in owners)
     if partition.alignment != "psi" or 2 * rows >= fewest:
         return None

@@ -41,23 +41,24 @@ if TYPE_CHECKING:
 
 
 class Detached:
-    """Stands for the servers of an estimator that was pickled: a connection cannot be. `set_params(servers=...)` replaces it."""
+    """Placeholder for the servers of a pickled estimator. `set_params(servers=...)` replaces it."""
 
     def __repr__(self) -> str:
         return "<servers that were not pickled>"
 
 
 def _can_add_rows(pca: PCA) -> bool:
-    """Whether `partial_fit` can work: servers keep the sums of owners of rows."""
+    """Return whether `partial_fit` is possible: servers keep the sums of row owners."""
     if isinstance(pca.partition, Columns):
-        raise AttributeError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
+        raise AttributeError("partial_fit is for row owners; fit column owners again with all their rows")
     if pca.servers is None or pca.keep is None:
         raise AttributeError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
     return True
 
 
 class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Principal component analysis of the union of several owners' rows; no owner's data are seen by anyone.
+    """Principal component analysis of several owners' joint data. Servers compute on secret shares and do not see the
+    data.
 
     Parameters
     ----------
@@ -75,37 +76,38 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     max_iterations : int or None
         Maximum iterations before falling back to cyclic Jacobi; None: the solver's own limit.
     fixed_iterations : int or None
-        Run so many iterations and open no convergence bits, in a fall-back to cyclic Jacobi either.
+        Run exactly this many iterations and open no convergence bits, also not in a fallback to cyclic Jacobi.
     columns : list of str or None
         The columns to use of files and frames.
     servers : Servers or None
-        Where to compute; None starts four local processes for this fit.
+        Servers that compute; None starts four local processes for this fit.
     keep : str or None
-        The name under which model and sums stay shared with the (given) servers: for `partial_fit` and `shared_model`.
+        Name under which the given servers keep model and sums as shares, for `partial_fit` and `shared_model`.
     reveal : bool
-        False: nobody receives the model, it only stays with the servers.
+        False: the model is not revealed; only the servers keep it, as shares.
     allow : tuple of str, or dict
-        What a kept model may be used for: "transform", "flags", "scores", "inverse", "partial_fit". Servers refuse the rest.
-        As a dict: for each, who may receive the results ("client", "owner-1", ...). See `ppca.jobs.kept`.
-    partition : "rows" or Columns
-        Owners hold different rows of the same columns, or (`ppca.Columns(id=...)`) different columns of the same individuals.
+        Allowed uses of a kept model: "transform", "flags", "scores", "inverse", "partial_fit". Servers refuse the rest.
+        As a dict: the allowed receivers of each ("client", "owner-1", ...). See `ppca.jobs.kept`.
+    partition : "rows" or Columns Owners hold different rows of the same columns, or (`ppca.Columns(id=...)`) different
+        columns of the same individuals.
     svd_solver, random_state : ignored
         Parameters of scikit-learn's PCA, accepted so that code for it runs: the covariance is decomposed by `solver`.
 
-    Attributes
-    ----------
-    components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_, n_components_,
-    n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
-    solver_, n_iter_, verified_, fell_back_ : which eigensolver it was, how it went, whether another had to take over
-    certificate_ : of "topk": what is excluded, that a larger component is missing, and with which probability; else None
+    Attributes ---------- components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_,
+    n_components_, n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the
+    deviations, or None) solver_, n_iter_, verified_, fell_back_ : eigensolver, iterations, whether verified, whether
+    cyclic Jacobi took over
+    certificate_ : for "topk": size of a missed component that is excluded, and the probability of an error; otherwise
+    None
     tolerance_ : the tolerance that was reached and verified; larger than `tol` if the solver did not reach it
-    component_error_ : bounds of the angles to the exact components, in radians; above 1e-2 a component is not determined
-    resolution_ : variances below this part of the total are noise of the computation
+    component_error_ : bounds of the angles to the exact components, in radians; above 1e-2 a component is not
+    determined
+    resolution_ : variances below this fraction of the total are noise of the computation
     resolved_ : which components are determined: variance above the resolution, and component_error_ at most 1e-2
     noise_resolved_ : whether noise_variance_ stands above the resolution, or nothing was left out
-    openings_ : everything that left the sharing
-    rows_of_owners_, bytes_uploaded_, owner_seconds_ : of owners of columns: rows and bytes that each sent; seconds by step
-    loadings_ : of owners of columns: the columns of components_ that are each one's own, in the order of the owners
+    openings_ : all values that were opened or revealed
+    rows_of_owners_, bytes_uploaded_, owner_seconds_ : for column owners: rows and bytes that each sent; seconds by step
+    loadings_ : for column owners: each owner's columns of components_, in the order of the owners
     account_ : rounds, bytes and seconds by stage
     """
 
@@ -147,10 +149,10 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
-        """Fits the joint model.
+        """Fit the joint model.
 
-        X: one array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table` for what
-        a table may be. y: ignored, as in scikit-learn; what can be a second owner's table is refused there.
+        X: one array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table`
+        for what a table can be. y: ignored, as in scikit-learn; a value that can be a second owner's table is refused.
         """
         plan = self._checked()
         with advised(), Job(self.servers, progress) as job:
@@ -161,9 +163,10 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
-        """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
+        """Add rows (of a new owner, or new rows of an earlier one) to the kept sums and fit again. Nothing is sent
+        twice.
 
-        Needs `servers` and `keep`. Whoever receives the number of rows of both fits knows that of the addition.
+        Needs `servers` and `keep`. A receiver of the number of rows of both fits knows the number of added rows.
         """
         plan = self._checked()
         former: Fitted | None = getattr(self, "_fitted", None)
@@ -176,7 +179,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self._record(add_tables(tables, plan, Job(self.servers, progress), former))
 
     def _checked(self) -> Plan:
-        """The parameters, refused if they cannot be."""
+        """Return the parameters as a plan; raise for invalid ones."""
         self._check_attached()
         with advised():
             check_switch("whiten", self.whiten)
@@ -191,7 +194,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return open_rows(X, columns=self.columns)
 
     def _record(self, fitted: Fitted) -> Self:
-        """Takes over what the servers returned, and the account of it."""
+        """Set the fitted attributes and the account."""
         result, account = fitted.result, fitted.account
         self._fitted, self.allowed_ = fitted, fitted.allowed
         self.scale_exponents_ = fitted.scale
@@ -235,11 +238,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.component_error_, self.noise_resolved_ = model.component_error, model.noise_resolved
 
     def shared_model(self) -> SharedModel:
-        """The model as the servers keep it, for inference on secret rows."""
+        """Return the kept model, for inference on secret rows."""
         check_is_fitted(self, "scale_exponents_")
         self._check_attached()
         if self.servers is None or self.keep is None:
-            raise ValueError("no servers keep this model: fit with servers=... and keep='name'")
+            raise ValueError("this model is not kept on servers: fit with servers=... and keep='name'")
         fitted = self._fitted
         return SharedModel(Job(self.servers), self.keep, fitted.scale, self.standardize, fitted.names, fitted.count)
 
@@ -251,20 +254,20 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def shared_facts(self) -> SharedFacts:
-        """What is public of the model that the servers keep: what a later session needs to use it."""
+        """Return public facts of the kept model, which a later session needs to use it."""
         check_is_fitted(self, "scale_exponents_")
         return self._fitted.facts
 
     # -- use of the revealed model, in the clear ---------------------------------------------------------------------
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """Projects plain rows onto the components, on this machine. For secret rows see `shared_model`."""
+        """Project plain rows onto the components, on this machine. For secret rows see `shared_model`."""
         self._check_revealed()
         projected = self.model_.project(self._validated(X))
         return projected / np.sqrt(self._whitening()) if self.whiten else projected
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Rows in the units of the data from projected ones."""
+        """Return rows in the units of the data from projected ones."""
         self._check_revealed()
         projected = check_array(X)
         if self.whiten:
@@ -277,40 +280,44 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _check_revealed(self) -> None:
         check_is_fitted(self, "n_components_")
         if not hasattr(self, "components_"):
-            raise ValueError("nobody received this model (reveal=False): it is used on shares, by shared_model()")
+            raise ValueError(
+                "no components: this model was not revealed to anyone (reveal=False). Use shared_model() to apply it "
+                "on shares."
+            )
 
     def _whitening(self) -> NDArray[np.float64]:
-        """Variances to divide by; refused where they are noise."""
+        """Return the variances to divide by; raise if one is noise."""
         varies = self.model_.varies
         if not varies.all():
             first = int((~varies).argmax()) + 1
             raise ValueError(
-                f"whiten: the variance of component {first} lies below the resolution, {self.resolution_:.1g} of the total, and "
-                f"is noise. Keep at most {counted(first - 1, 'component')}, or fit with a smaller tol."
+                f"whiten: the variance of component {first} lies below the resolution, {self.resolution_:.1g} of the "
+                f"total, and is noise. Keep at most {counted(first - 1, 'component')}, or fit with a smaller tol."
             )
         return np.asarray(self.explained_variance_)
 
     def get_covariance(self) -> NDArray[np.float64]:
-        """The covariance of the model of probabilistic PCA, in the units of the data."""
+        """Return the covariance of the probabilistic PCA model, in the units of the data."""
         self._check_revealed()
         return self.model_.covariance()
 
     def get_precision(self) -> NDArray[np.float64]:
-        """The inverse of `get_covariance`; refused where the model says that some direction does not vary."""
+        """Return the inverse of `get_covariance`; raise if some direction does not vary."""
         self._check_revealed()
         return self.model_.precision()
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
-        """Log-likelihood of each plain row under the model of probabilistic PCA."""
+        """Return the log-likelihood of each plain row under the probabilistic PCA model."""
         self._check_revealed()
         return self.model_.log_likelihood(self._validated(X))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-likelihood of plain rows; y is ignored."""
+        """Return the mean log-likelihood of plain rows; y is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the columns that `transform` gives: pca0, pca1, ...; input_features, if given, must be those of the fit."""
+        """Names of the columns that `transform` gives: pca0, pca1, ...; input_features, if given, must be those of the
+        fit."""
         check_is_fitted(self, "n_components_")
         if input_features is not None and len(input_features) != self.n_features_in_:
             raise ValueError(f"input_features should have length equal to number of features ({self.n_features_in_})")
@@ -321,23 +328,21 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray([f"pca{i}" for i in range(self.n_components_)], dtype=object)
 
     def _validated(self, X: Any) -> NDArray[np.float64]:
-        """Plain rows with the columns of the fit, by scikit-learn's rules: the same names in the same order.
+        """Return plain rows with the columns of the fit, by scikit-learn's rules: the same names in the same order.
 
-        As in `fit`, a list or a dictionary of tables is one table per owner; their rows are taken one below the other. Files
-        and lazy frames are read whole, and their columns matched by name.
+        As in `fit`, a list or a dictionary has one table per owner; their rows are concatenated. Files and lazy frames
+        are read completely, and their columns matched by name.
         """
         tables: Any = list(X.values()) if isinstance(X, Mapping) else X
         if are_several(tables):
             if isinstance(self.partition, Columns):
-                raise ValueError(
-                    "owners of columns: rows are joined on shares only, by shared_model().transform_columns"
-                )
+                raise ValueError("column owners: rows are joined on shares only, by shared_model().transform_columns")
             return np.vstack([self._validated(table) for table in tables])
         if isinstance(tables, str | PathLike) or hasattr(tables, "collect_batches"):
             with advised():
                 return open_like(tables, self.model_.feature_names, self.n_features_in_).read()[0]
         if hasattr(tables, "set_axis") and not all(isinstance(name, str) for name in tables.columns):
-            tables = tables.set_axis([str(name) for name in tables.columns], axis=1)  # names are text, as in fit
+            tables = tables.set_axis([str(name) for name in tables.columns], axis=1)  # names as text, as in fit
         rows = validate_data(self, tables, reset=False, dtype=np.float64, accept_sparse="csr")
         return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
 
@@ -352,7 +357,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Figure:
         """Draw the revealed model with Matplotlib (the extra `plot`); `plot().savefig("pca.png")` writes the figure.
 
-        X: rows to show as scores, projected on this machine as in `transform`; groups: a label for each, which is its colour.
+        X: rows to show as scores, projected on this machine as in `transform`; groups: a label for each, which is its
+        colour.
         kind: "summary" (scree, loadings, circle, and scores or errors), or one picture: "scree", "loadings", "circle"
         (correlations of columns with two components), "biplot", "scores", "errors" (bounds of the components' angles).
         components: the two of circle, biplot and scores, counted from 1. ax: axes to draw one picture into.
@@ -368,7 +374,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles hold the revealed model once, and never a connection to servers: that there were some is remembered."""
+        """Return the state for a pickle: the revealed model, and a placeholder instead of connections to servers."""
         state = {**super().__getstate__(), "servers": None if self.servers is None else Detached()}
         if "_fitted" in state:
             state["_fitted"] = state["_fitted"].without_parts()
@@ -376,13 +382,13 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def load(result: str | Path) -> PCA:
-    """A fitted `PCA` from the folder that `ppca fit` wrote (or from its model.json), for use in the clear."""
+    """Load a fitted `PCA` from the folder that `ppca fit` wrote (or from its model.json), to use it on plain rows."""
     path = Path(result)
     path = path / MODEL_FILE if path.is_dir() else path
     if not path.exists():
         raise ValueError(
-            f"there is no {path}. Give the folder of a fit whose model was revealed; one that nobody received is only used on "
-            "shares, by `ppca transform` and `ppca detect`."
+            f"there is no {path}. Give the folder of a fit whose model was revealed. Use a model that was not revealed "
+            "with `ppca transform` and `ppca detect`."
         )
     model = PCAModel.load(path)
     pca = PCA(len(model.components), standardize=model.scale is not None, solver=model.solver)

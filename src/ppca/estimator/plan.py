@@ -1,4 +1,4 @@
-"""What is known of a joint fit before its tables are read; what cannot be is refused then, before servers start."""
+"""Parameters of a joint fit, checked before its tables are read and before servers start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .partition import Columns
 
 @dataclass(frozen=True)
 class Plan:
-    """A fit before its data are known: what is computed, what the servers keep, and how the owners hold their data."""
+    """A fit before its data are known: the analysis, what the servers keep, and the partition of the data."""
 
     analysis: JointPCA = field(default_factory=JointPCA)
     standardize: bool = False
@@ -35,17 +35,19 @@ class Plan:
             raise SpecError("keep", self.keep, "must be a name, under which the servers keep the model, or None")
         if not self.reveal and self.keep is None:
             raise SpecError(
-                "reveal", False, "needs a name under which the servers keep the model: nobody would have it"
+                "reveal",
+                False,
+                "needs keep, a name under which the servers keep the model: otherwise the result would be lost",
             )
         if not (self.partition == "rows" or isinstance(self.partition, Columns)):
             raise SpecError("partition", self.partition, "is unknown; choose 'rows' or ppca.Columns(id=...)")
 
     def check_width(self, width: int) -> None:
-        """Refuses more components than columns, before a table is read."""
+        """Raise for more components than columns, before a table is read."""
         check_components(self.analysis.components, width)
 
     def check_rows(self, rows: int, width: int) -> None:
-        """Refuses what so few rows cannot give."""
+        """Raise for parameters that this number of rows does not allow."""
         if rows < 2:
             raise ValueError(f"all owners together have {rows} row (n_samples={rows}); a covariance needs at least 2")
         components = self.analysis.components
@@ -54,7 +56,7 @@ class Plan:
             raise SpecError("analysis.components", components, cause)
 
     def allowed(self, column_owners: int = 0) -> Allowed:
-        """What the kept model may be used for, in full."""
+        """Return the allowed receivers of each allowed use of the kept model."""
         return {} if self.keep is None else allowance(self.allow, column_owners)
 
     def job(self, data: Data, column_owners: int = 0, without: Collection[str] = (), receiver: str = CLIENT) -> JobSpec:
@@ -69,5 +71,5 @@ class Plan:
 
 
 def plain(value: Any) -> Any:
-    """Numbers of NumPy as those of Python; anything else as it is."""
+    """Convert NumPy numbers to Python numbers; return anything else unchanged."""
     return value.item() if isinstance(value, np.number) else value

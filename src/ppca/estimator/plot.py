@@ -1,6 +1,6 @@
-"""Pictures of a fitted model with Matplotlib (the extra `plot`): what `PCA.plot` draws.
+"""Draw a fitted model with Matplotlib (the extra `plot`), for `PCA.plot`.
 
-Everything is drawn from the revealed model and, for scores, from rows that the caller has. Nothing is asked of the servers.
+Pictures use the revealed model and, for scores, the caller's rows. They do not use the servers.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Floats = NDArray[np.float64]
 
 INK, SOFT, ACCENT, BAR, PALE = "#1c2733", "#5b6875", "#1f5f8b", "#4a90bf", "#dde3e9"
 GROUPS = ("#1f5f8b", "#d1495b", "#3c8d5a", "#c98a1b", "#7b5ea7", "#4aa6a6", "#8c564b", "#6b7280")
-"""Colours of groups of rows; they come again after the last."""
+"""Colours of groups of rows, repeated after the last."""
 
 NAMED = 14
-"""Arrows with a name: more names would not be read."""
+"""Maximum number of arrows with a name: more names would overlap."""
 
 MAP_COMPONENTS, MAP_COLUMNS = 12, 30
-"""Components of the heat map; columns of it in the summary, which has no room for all."""
+"""Maximum number of components of the heat map, and of its columns in the summary."""
 
 NUMBERS = 40
-"""Columns up to which the cells of the heat map have numbers."""
+"""Maximum number of columns with which the cells of the heat map have numbers."""
 
 LETTERS = 22
-"""Length of names in pictures."""
+"""Maximum length of names in pictures."""
 
 
 class MissingMatplotlib(ImportError):
@@ -77,7 +77,7 @@ def draw(
 
 
 def _matplotlib() -> Any:
-    """A figure that a notebook shows once, and that pyplot does not keep."""
+    """Return a new figure, which a notebook shows once and pyplot does not keep."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -95,7 +95,7 @@ def _matplotlib() -> Any:
 
 
 def _plane(model: PCAModel, components: tuple[int, int]) -> tuple[int, int]:
-    """The two components counted from 0. A model of one component has no plane: both are the first."""
+    """Return the two components counted from 0. For a model of one component both are the first."""
     count = len(model.components)
     if count == 1:
         return 0, 0
@@ -106,7 +106,7 @@ def _plane(model: PCAModel, components: tuple[int, int]) -> tuple[int, int]:
 
 
 class Drawing:
-    """Draws the pictures of one model into axes."""
+    """Drawing of the pictures of one model into axes."""
 
     def __init__(
         self, model: PCAModel, scores: Floats | None, groups: Sequence[Any] | None, plane: tuple[int, int]
@@ -207,7 +207,8 @@ class Drawing:
         ax.figure.colorbar(image, ax=ax, shrink=0.6, pad=0.02)
 
     def circle(self, ax: Axes) -> None:
-        """Correlations of the columns with two components; their loadings if correlations do not follow from the model."""
+        """Correlations of the columns with two components; their loadings if correlations do not follow from the
+        model."""
         points, correlated = arrows(self.model, *self.plane)
         if self.plane[0] == self.plane[1]:
             self._bars(ax, points[:, 0], correlated)
@@ -272,7 +273,7 @@ class Drawing:
                 ax.text(side * 1.1, y, self.names[j], ha=ha, va="center", fontsize=8.5, color=INK)
 
     def _bars(self, ax: Axes, values: Floats, correlated: bool) -> None:
-        """Of a model of one component, which has no plane: the strongest columns as bars."""
+        """Draw the strongest columns as bars, for a model of one component."""
         chosen = strongest(values, MAP_COLUMNS)[::-1]
         ax.barh(range(len(chosen)), values[chosen], color=[ACCENT if values[j] > 0 else GROUPS[1] for j in chosen])
         ax.set_yticks(range(len(chosen)), [self.names[j] for j in chosen])

@@ -1,4 +1,4 @@
-"""One job: the owners' chunks go to the servers as they are made, the job runs, the receivers' values come out."""
+"""Run a job whose owners are in this process: make and send chunks, run the job, unseal the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass
 class Run:
-    """A job that has run. answer: what the servers returned, opened. sent: bytes of rows by table. seconds: by step."""
+    """A job that has run. answer: of the servers, unsealed. sent: bytes of rows by table. seconds: by step."""
 
     answer: dict[str, Any] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ def run(job: Job, spec: JobSpec, sources: Sequence[Source]) -> Run:
 
 
 class _Making:
-    """The chunks of all tables, in their order, with an account of them."""
+    """Make the chunks of all tables in order, and count rows, bytes and seconds."""
 
     def __init__(self, job: Job, spec: JobSpec, sources: Sequence[Source], found: Run) -> None:
         self._job, self._spec, self._sources, self._found = job, spec, sources, found
@@ -48,7 +48,8 @@ class _Making:
         self._told = ("", 0.0)
 
     def sent(self) -> Iterator[Chunk]:
-        """All chunks. Each is made while the one before travels; row owners read their tables before they send anything."""
+        """Yield all chunks. Each is made while the previous one is sent; row owners read their tables before they send
+        anything."""
         start = time.perf_counter()
         if self._spec.data.form == ROWS:
             yield from self.chunks()
@@ -59,7 +60,8 @@ class _Making:
         self._found.seconds["upload"] = time.perf_counter() - start - self._found.seconds["arrange"]
 
     def chunks(self) -> Iterator[Chunk]:
-        """All chunks, in the order of the tables. What can be refused is refused before the first."""
+        """Yield all chunks in the order of the tables. Errors that can be found before the first chunk are raised
+        then."""
         start = time.perf_counter()
         data = self._spec.data
         made = [
@@ -78,16 +80,16 @@ class _Making:
             f"owners, {label}: {counted(done, 'column' if data.is_wide else 'row')}",
             (number + part) / len(self._sources),
         )
-        if data.form == ROWS:  # reading is most of the work, and nothing is sent before its end
+        if data.form == ROWS:  # reading takes most of the time, and nothing is sent before it ends
             self.show()
 
     def show(self) -> None:
-        """Tell how far the owners are. It is called from the thread of the caller."""
+        """Report the progress of the owners. Called from the thread of the caller."""
         self._job.progress(*self._told)
 
 
 def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items; each is made in a thread while the caller works with the one before."""
+    """Yield the same items, each made in a thread while the caller uses the previous one."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:

@@ -1,4 +1,4 @@
-"""A model that nobody holds: its shares stay with the servers under a name, and are used there on shared rows."""
+"""Use a kept model: its shares stay on the servers under a name and are applied to shared rows."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from .runs import run
 
 Floats = NDArray[np.float64]
 FAR = 2.0**36
-"""Scales of a model that a rebuilt row may lie from zero; means of 2^38 and more are not told apart (`scales.in_units`)."""
+"""Maximum distance of a rebuilt row from zero, in scales of the model. Means of 2^38 or more saturate
+(`scales.in_units`)."""
 
 Verdicts = tuple[Floats | None, NDArray[np.bool_] | None]
-"""Scores and flags, as far as they were asked for."""
+"""Scores and flags, None if not requested."""
 
 
 @dataclass
 class SharedModel:
     """Inference with a model and rows that are both secret. Results go to the caller, the receiver.
 
-    job: runs the programs, and keeps their account. name: under which the servers keep the model.
+    job: runs the programs and keeps their account. name: name under which the servers keep the model.
     scale: the public exponents of the columns; standardized: whether columns are divided by their joint deviation.
-    names: what messages call the columns. components: their number; servers keep more, without variance, if there are fewer
-    rows than columns.
+    names: what messages call the columns. components: their number; servers keep more, without variance, if there are
+    fewer rows than columns.
 
     Coordinates have the signs of the revealed model: the entry of largest magnitude of every component is positive.
     """
@@ -52,17 +53,17 @@ class SharedModel:
 
     @property
     def unit(self) -> float:
-        """One scaled unit in the units of the data."""
+        """One unit of the servers in the units of the data."""
         return 1.0 if self.standardized else float(np.ldexp(1.0, int(self.scale[0])))
 
     def forget(self) -> None:
-        """The servers erase their shares of the model and of its sums."""
+        """Erase the servers' shares of the model and of its sums."""
         self.job.servers.erase(self.name)
 
     # -- rows with all columns -----------------------------------------------------------------------------------------
 
     def transform(self, rows: Any) -> Floats:
-        """Coordinates of the rows of a table: as `PCA.transform`, not whitened.
+        """Return coordinates of the rows of a table, as `PCA.transform` without whitening.
 
         Columns are matched by name where the table and the model have names; others are left out.
         """
@@ -70,7 +71,7 @@ class SharedModel:
         return self._coordinates(run(self.job, self._spec(NEW_ROWS, ["transform"]), [source]).answer)
 
     def transform_batches(self, chunks: Iterable[ArrayLike]) -> Iterator[Floats]:
-        """The same for a table in pieces of any length, with one job for each batch; yields the coordinates batch by batch."""
+        """Yield the coordinates of a table in chunks of any length, with one job for each batch."""
         spec, done = self._spec(NEW_ROWS, ["transform"]), 0
         for chunk in contribution(spec.data, 0, Source(None, chunks, self.names), _no_key):
             found = self._coordinates(self.job.run_job(spec, [chunk]))
@@ -79,7 +80,7 @@ class SharedModel:
             yield found
 
     def inverse_transform(self, coordinates: ArrayLike) -> Floats:
-        """Rows rebuilt from coordinates; of a standardised model in standardised units."""
+        """Return rows rebuilt from coordinates; of a standardised model in standardised units."""
         array = np.asarray(coordinates, np.float64)
         scale = np.full(array.shape[1], 0 if self.standardized else self.scale[0])
         spec = self._spec(COORDINATES, ["inverse"], scale=scale)
@@ -92,13 +93,14 @@ class SharedModel:
             column = int(far.argmax())
             name = repr(self.names[column]) if self.names else str(column + 1)
             raise ValueError(
-                f"column {name} lies 2^36 or more scales of the model from zero, more than rows on shares hold. "
+                f"column {name} is 2^36 or more scales of the model from zero, more than shares can represent. "
                 "Subtract the same offset from the column at all owners and fit again."
             )
         return rows * np.ldexp(1.0, self.scale)
 
     def score_samples(self, rows: Any) -> Floats:
-        """Anomaly scores: squared distance of every row to its projection; all rows beyond 2^45 units have the same score."""
+        """Return anomaly scores: the squared distance of every row to its projection. Scores above 2^45 units are
+        equal."""
         scores, _ = self.detect_batches(self._chunks(rows), scores=True)
         assert scores is not None
         return scores
@@ -106,7 +108,8 @@ class SharedModel:
     def detect(
         self, rows: Any, *, threshold: float | None = None, contamination: float | None = None
     ) -> NDArray[np.bool_]:
-        """Flags of anomalous rows: score above the threshold, or the given fraction of rows with the largest scores."""
+        """Return flags of anomalous rows: score above the threshold, or the given fraction of rows with the largest
+        scores."""
         _, flags = self.detect_batches(self._chunks(rows), threshold=threshold, contamination=contamination)
         assert flags is not None
         return flags
@@ -119,7 +122,7 @@ class SharedModel:
         contamination: float | None = None,
         scores: bool = False,
     ) -> Verdicts:
-        """Scores and flags, as far as they are asked for, of a table in pieces. Scores stay shared until all are there."""
+        """Return the requested scores and flags of a table in chunks. Scores stay shared until all are computed."""
         check_limits(threshold, contamination, scores)
         spec = self._spec(NEW_ROWS, _verdict_parts(threshold, contamination, scores), threshold, contamination)
         return self._verdicts(
@@ -138,7 +141,7 @@ class SharedModel:
         contamination: float | None = None,
         scale: NDArray[np.int64] | None = None,
     ) -> JobSpec:
-        """A use of the model on rows with all columns."""
+        """Return a job that uses the model on rows with all columns."""
         exponents = tuple(int(exponent) for exponent in (self.scale if scale is None else scale))
         data = row_data(
             form, 1, len(exponents), self.job.servers.member, standardize=self.standardized, scales=exponents
@@ -157,20 +160,20 @@ class SharedModel:
         return self._in_units(received(answer, self.job.receiver))
 
     def _in_units(self, found: dict[str, Any]) -> Floats:
-        """Coordinates in the units of the data, along the components that the model has."""
+        """Return coordinates in the units of the data, along the components of the model."""
         return np.asarray(found["coordinates"])[:, : self.components] * self.unit
 
     def _verdicts(self, answer: dict[str, Any]) -> Verdicts:
-        """Scores and flags, as far as the servers gave them."""
+        """Return the scores and flags in the servers' answer."""
         found = np.maximum(answer["scores"], 0.0) * self.unit**2 if "scores" in answer else None
         return found, np.asarray(answer["flags"]).astype(bool) if "flags" in answer else None
 
     # -- rows whose columns belong to several owners -------------------------------------------------------------------
 
     def transform_columns(self, owners: Any, partition: Columns, receiver: int = 0) -> Joined:
-        """Coordinates of new rows, each owner giving its columns, in the order of the fit; the rows that all owners have.
+        """Return coordinates of the new rows that all column owners have. owners: in the order of the fit.
 
-        receiver: the position of the owner that gets the results, with its own ids: only an owner knows whose tags they are.
+        receiver: the position of the owner that gets the results, with its own ids: only an owner can link tags to ids.
         """
         sources = self._opened(owners, partition, receiver)
         found = self._inferred(sources, partition, receiver, ["transform"])
@@ -186,7 +189,7 @@ class SharedModel:
         contamination: float | None = None,
         scores: bool = False,
     ) -> Joined:
-        """Scores and flags of new rows, as far as they are asked for, each owner giving its columns; see `transform_columns`."""
+        """Return the requested scores and flags of new rows of column owners; see `transform_columns`."""
         check_limits(threshold, contamination, scores)
         sources = self._opened(owners, partition, receiver)
         parts = _verdict_parts(threshold, contamination, scores)
@@ -195,7 +198,7 @@ class SharedModel:
         return Joined(_ids(sources[receiver], answer), scores=found, flags=flagged)
 
     def _opened(self, owners: Any, partition: Columns, receiver: int) -> list[Source]:
-        """Every owner's table, checked against the model."""
+        """Open every owner's table and check it against the model."""
         tables = open_columns(owners, partition.id)
         if not 0 <= receiver < len(tables):
             raise ValueError(f"receiver={receiver}: there are {len(tables)} owners, counted from 0")
@@ -210,10 +213,11 @@ class SharedModel:
         for own, count in owners:
             names += own or [None] * count
         for at, (name, known) in enumerate(zip(names, self.names or names, strict=True), start=1):
-            # A name that two owners use stands in the model with the owner before it.
+            # The model prefixes a name that two owners use with the owner.
             if name is not None and known is not None and name != known and not known.endswith(f":{name}"):
                 raise BadColumns(
-                    f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order of the fit."
+                    f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order "
+                    "of the fit."
                 )
 
     def _inferred(
@@ -225,7 +229,7 @@ class SharedModel:
         threshold: float | None = None,
         contamination: float | None = None,
     ) -> dict[str, Any]:
-        """Shares all rows and has the servers match them and use the model on them; what the receiver gets."""
+        """Share all rows, let the servers match them and use the model on them; return the receiver's result."""
         scale, member = tuple(int(exponent) for exponent in self.scale), self.job.servers.member
         widths = [source.table.n_columns for source in sources]
         data = column_data(NEW_COLUMNS, widths, partition, member, standardize=self.standardized, scales=scale)
@@ -238,17 +242,17 @@ class SharedModel:
 
 
 def _verdict_parts(threshold: float | None, contamination: float | None, scores: bool) -> list[str]:
-    """Parts of the result that are asked for."""
+    """Return the requested parts of the result."""
     flags = threshold is not None or contamination is not None
     return [*(["scores"] if scores else []), *(["flags"] if flags else [])]
 
 
 def _no_key() -> bytes:
-    """Rows with all columns are not joined by ids."""
+    """Raise: rows with all columns are not joined by ids."""
     raise AssertionError
 
 
 def _ids(own: Source, answer: dict[str, Any]) -> Any:
-    """Whose rows they are, as the receiver knows them."""
+    """Return the receiver's own ids of the rows."""
     assert own.arranged is not None
     return ids_of(own.arranged, answer["rows"], answer.get("tags"))

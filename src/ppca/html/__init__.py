@@ -1,2 +1,1 @@
-"""What pages in a browser share, those of operators and members and the report: the look, the rules of a local page,
-amounts."""
+"""Shared parts of local web pages and the report: style, security headers, number formats."""

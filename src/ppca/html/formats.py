@@ -23,7 +23,7 @@ def size(count: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction in per cent, with digits where they matter: 44.27 %, 0.0031 %."""
+    """Format a fraction in per cent: two decimals, or two significant digits below 0.1 %."""
     percent = 100 * fraction
     if percent == 0 or not math.isfinite(percent):
         return "0 %"

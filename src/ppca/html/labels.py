@@ -27,12 +27,12 @@ def labels(names: list[str], length: int = NAME_LENGTH) -> list[str]:
 
 
 def width(text: str) -> int:
-    """Number of letters, wide ones twice."""
+    """Return the number of letters; wide ones count twice."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near the wanted ones, in their order, at least `gap` apart if there is room between low and high."""
+    """Return positions near the wanted ones, in order, at least `gap` apart if they fit between low and high."""
     count = len(wanted)
     if count == 0:
         return []

@@ -29,12 +29,12 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-OFTEN, SELDOM = 0.5, 5.0
-"""Seconds between two news to a browser: at least, at most."""
+MIN_EVENT_SECONDS, MAX_EVENT_SECONDS = 0.5, 5.0
+"""Minimum and maximum seconds between two events sent to a browser."""
 
 
 class LocalSite:
-    """An application on loopback. `styles`: CSS of its own beside the common look."""
+    """A web application on loopback. styles: its own CSS files, added to the common style."""
 
     def __init__(self, packages: Sequence[str], styles: Sequence[str] = ()) -> None:
         self.pages = environment(*packages)
@@ -69,7 +69,7 @@ class LocalSite:
 
 
 def environment(*packages: str) -> jinja2.Environment:
-    """Templates of this room and of others; everything that is put into them is escaped."""
+    """Return the templates of this package and of others. All values in templates are escaped."""
     loader = jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (*packages, __package__)])
     found = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -118,9 +118,9 @@ async def follow(
         with contextlib.suppress(ConnectionResetError):
             while not closing.is_set():
                 await response.write(b"event: changed\ndata: now\n\n")
-                await asyncio.wait([closed], timeout=OFTEN)
+                await asyncio.wait([closed], timeout=MIN_EVENT_SECONDS)
                 news = asyncio.ensure_future(wait())
-                await asyncio.wait([closed, news], timeout=SELDOM, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([closed, news], timeout=MAX_EVENT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 news.cancel()
     finally:
         closed.cancel()

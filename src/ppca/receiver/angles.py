@@ -1,10 +1,10 @@
-"""How far components can be from those of the exact covariance: bounds of angles from what was verified, and gaps of
+"""Bounds of the angles between components and those of the exact covariance, from verified residuals and gaps of
 variances.
 
 Let A be the matrix that the servers decomposed, |A|_F in [1/2, 1), and A' the same matrix without any rounding, |A -
 A'|_2 <= e.
-Verified: |A v - mu v| <= rho for every component v. Known: mu_1 >= mu_2 >= ..., and for what was left out a bound u
-with z'Az <= u z'z for all z orthogonal to the components. Then (Courant and Fischer), up to 1e-7 of rho and 1e-14,
+Verified: |A v - mu v| <= rho for every component v. Known: mu_1 >= mu_2 >= ..., and for the omitted components a bound
+u with z'Az <= u z'z for all z orthogonal to the components. Then (Courant and Fischer), up to 1e-7 of rho and 1e-14,
 
     the i - 1 largest eigenvalues of A are at least mu_(i-1) - rho
     all but the i largest ones are at most max(mu_(i+1), u) + 2 rho
@@ -13,8 +13,8 @@ so that all eigenvalues of A' but one are at least
 
     gap = min(mu_(i-1) - mu_i - rho, mu_i - max(mu_(i+1), u) - 2 rho) - e
 
-away from mu_i, and |A'v - mu v| <= rho + e. By Davis and Kahan, sin(angle of v to the eigenvector) <= (rho + e) / gap. The same
-holds of the space of several neighbouring components, whose gap is that to all others. See
+away from mu_i, and |A'v - mu v| <= rho + e. By Davis and Kahan, sin(angle of v to the eigenvector) <= (rho + e) / gap.
+The same holds for the space of several neighbouring components, with its gap to all others. See
 docs/concepts/eigensolvers.md#how-far-a-component-can-be-off.
 """
 
@@ -28,22 +28,23 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 RIGHT_ANGLE = float(np.pi / 2)
-"""The bound of a component of which nothing is known."""
+"""Bound of the angle of a component without other information."""
 
 DETERMINED = 1e-2
-"""Components whose angle may be larger than this are not determined."""
+"""Maximum angle of a component that counts as determined, in radians."""
 
 ALMOST_UNIT = 1 + 2e-7
-"""By how much the verified orthogonality, |V'V - I|_F < 1e-7, can enlarge a residual; its square is below SQUARED."""
+"""Factor by which the verified orthogonality, |V'V - I|_F < 1e-7, can enlarge a residual; its square is below
+SQUARED."""
 
 SQUARED = 1e-13
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Eigenvalues of A that were revealed, in descending order, and what is known of them (see above).
+    """Revealed eigenvalues of A in descending order, with their bounds (see the module docstring).
 
-    following: the bound u of what was left out; -inf if nothing was. residual: rho. moved: e.
+    following: the bound u of omitted components; -inf if none is omitted. residual: rho. moved: e.
     """
 
     values: Floats
@@ -52,7 +53,7 @@ class Bounds:
     moved: float
 
     def angle(self, first: NDArray[np.intp] | int, stop: NDArray[np.intp] | int) -> Floats:
-        """Bound of the angles between the spaces of components first .. stop - 1 and the exact ones."""
+        """Return a bound of the angles between the space of components first .. stop - 1 and the exact one."""
         rho = self.residual * ALMOST_UNIT + SQUARED
         above, below = np.append(np.inf, self.values)[first], np.append(self.values, -np.inf)[stop]
         upper = above - self.values[first] - rho
@@ -61,13 +62,12 @@ class Bounds:
         return np.asarray(np.arcsin((rho + self.moved) / gap))
 
     def angles(self) -> Floats:
-        """Bound of the angles of all components."""
+        """Return bounds of the angles of all components."""
         each = np.arange(len(self.values))
         return self.angle(each, each + 1)
 
     def spaces(self) -> list[tuple[int, int, float]]:
-        """Neighbouring components that are not determined one by one, and span a space that is: first, stop and its
-        angle."""
+        """Return neighbouring components that only together span a determined space: first, stop and its angle."""
         loose = np.append(self.angles() > DETERMINED, False)
         found, at = [], 0
         while at < len(self.values):
@@ -85,7 +85,7 @@ class Bounds:
 
 
 def column_error(errors: dict[str, float], scale: NDArray[np.int64], deviation: Floats | None, largest: float) -> float:
-    """|A - A'|_2 that comes of the data on their way into A, from what servers tell of rounding.
+    """Return a bound of |A - A'|_2, the rounding of the data before A, from the errors that servers report.
 
     scale: exponents of the columns. deviation: of the columns, if these were divided by it. largest: the largest
     variance along a component (of standardised columns, if they are), with the divisor n. A column j of X, X'X = C, is

@@ -1,4 +1,4 @@
-"""What is public of a model whose shares stay with the servers; and JSON files that are whole or not there."""
+"""Public facts of a kept model, and atomic reading and writing of JSON files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Self
 from ..runtime.files import write_whole
 
 MAX_EXPONENT = 1100
-"""Scales are powers of two around the numbers of the data, which are doubles: no exponent is larger, of either sign."""
+"""Maximum magnitude of a scale exponent: scales are powers of two around the doubles of the data."""
 
 
 @dataclass
 class SharedFacts:
-    """What is public of a model whose shares stay with the servers: enough to use it, nothing of its content.
+    """Public facts of a model whose shares stay on the servers. They are sufficient to use it and do not reveal it.
 
     allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`). tolerance: as in
     `PCAModel`.
@@ -103,7 +103,7 @@ def _opening(line: Any) -> bool:
 
 
 def read_whole(path: Path, form: str) -> dict[str, Any]:
-    """Return what was written in this format; anything else is refused."""
+    """Read a file of this format; raise for anything else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or data.pop("format", None) != form:

@@ -1,4 +1,4 @@
-"""What a fitted model says, for people: a paragraph, what to be careful about, and the numbers behind its pictures."""
+"""Explain a fitted model in words: a summary, cautions, and the numbers of its pictures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def strongest(component: Floats, most: int) -> list[int]:
 
 
 def correlations(model: PCAModel) -> Floats | None:
-    """Correlation of every component (row) with every column. None if the deviations of columns do not follow from the model."""
+    """Correlation of every component (row) with every column. None if the deviations of columns do not follow from the
+    model."""
     spread = model.components * np.sqrt(model.explained_variance)[:, None]
     if model.scale is not None:
         deviation = np.full(spread.shape[1], np.sqrt(model.rows / (model.rows - 1)))
@@ -94,7 +95,7 @@ def _driven(model: PCAModel, index: int) -> str:
 
 
 def cautions(model: PCAModel, owners: int | None = None, *, by_columns: bool = False) -> list[tuple[str, str]]:
-    """What a reader must know before using the result: a heading and sentences for each."""
+    """Return cautions for readers of the result, each with a heading and sentences."""
     found = []
     if not model.verified:
         found.append(
@@ -109,7 +110,7 @@ def cautions(model: PCAModel, owners: int | None = None, *, by_columns: bool = F
     width = model.components.shape[1]
     if owners and not by_columns and model.rows < FEW_ROWS * owners:
         text = f"{counted(owners, 'owner')} have {counted(model.rows, 'row')} together. "
-        found.append(("Small groups.", text + "A result of so few rows tells about single people."))
+        found.append(("Small groups.", text + "A result of few rows can reveal single people."))
     if model.rows < ROWS_PER_COLUMN * width:
         text = f"There are {counted(model.rows, 'row')} for {counted(width, 'column')}. "
         found.append(("Few rows.", text + "Components of another sample can look different."))

@@ -19,10 +19,10 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Joined:
-    """A result by rows, and whose rows they are.
+    """A result by rows, with the ids of the rows.
 
-    ids: as the receiver wrote them in its own table; None where aligned owners have no ids.
-    coordinates, scores, flags: what was asked for, else None.
+    ids: as in the receiver's own table; None if aligned owners do not have ids.
+    coordinates, scores, flags: the requested parts, otherwise None.
     """
 
     ids: Any
@@ -32,7 +32,7 @@ class Joined:
 
 
 def ids_of(own: Arranged, rows: int, tags: Any) -> Any:
-    """The receiver's own ids of the common rows, from the tags that the servers tell it."""
+    """Return the receiver's own ids of the common rows, from the tags that the servers send."""
     if own.tags is None:
         return own.ids_at(np.arange(rows))
     return own.ids_at(positions_in(own.tags, np.asarray(tags)))

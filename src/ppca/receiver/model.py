@@ -75,8 +75,8 @@ class PCAModel:
         parts = Parts.of(result, scale)
         if parts.missing or parts.components is None or parts.variances is None or parts.mean is None:
             raise ValueError(
-                f"this receiver did not get the {' and the '.join(parts.missing)} of the fit, so it has no whole "
-                "model; what it got can be had as tables"
+                f"this receiver did not get the {' and the '.join(parts.missing)} of the fit, so it does not have a "
+                "whole model; what it got can be had as tables"
             )
         return cls(
             components=parts.components,
@@ -192,8 +192,8 @@ class PCAModel:
         return np.asarray(np.einsum("ij,ij->i", rest, rest))
 
     def covariance(self) -> Floats:
-        """Of probabilistic PCA (Tipping and Bishop): kept variances, and the mean of those left out in every other
-        direction."""
+        """Return the covariance of probabilistic PCA (Tipping and Bishop): kept variances, and the mean of the others
+        elsewhere."""
         return self._spread(self.explained_variance, self.noise_variance, self._units)
 
     def precision(self) -> Floats:
@@ -203,7 +203,7 @@ class PCAModel:
         return self._spread(1 / self.explained_variance, noise, 1 / self._units)
 
     def log_likelihood(self, rows: Floats) -> Floats:
-        """Of plain rows, under a normal distribution with the mean and the covariance of the model."""
+        """Return the log-likelihood of plain rows under a normal distribution with the model's mean and covariance."""
         self._refuse_flat("no density")
         self.refuse_rounded(outside=True)
         centred = self._centred(rows)

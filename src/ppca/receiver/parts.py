@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Parts:
-    """What was revealed to one receiver; None: it was not. Variances and components as scikit-learn has them.
+    """Values revealed to one receiver; None if not revealed. Variances and components as in scikit-learn.
 
     loadings: what belongs of the components to the receiver's own columns. Means and deviations are then of these, too.
     angles: bounds of the angles of the components, see `angles`. spaces: neighbouring components that only together are
@@ -41,7 +41,7 @@ class Parts:
         """From what the servers returned, joined for one receiver (`unsealing.received`). scale: exponents of its
         columns."""
         rows, grow, standardized = int(result["rows"]), np.ldexp(1.0, scale), bool(result["standardized"])
-        # The servers had ratio * C; of owners of rows it is n / 4^h with 4^h above n, which only the receiver knows.
+        # The servers had ratio * C; for row owners it is n / 4^h with 4^h above n, which only the receiver knows.
         ratio = result["ratio"] or rows / 4.0 ** -(-rows.bit_length() // 2)
         components = variances = total = mean = deviation = None
         if "components" in result:

@@ -1,5 +1,4 @@
-"""Results in the clear: the receiver joins the four servers' parts. Public values must agree, sealed ones are
-unsealed."""
+"""Join the four servers' parts of a result into plaintext. Public values must agree; sealed ones are unsealed."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from ..runtime import PerServer
 
 
 def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
-    """One value from four equal structures, by server."""
+    """Join one value from four equal structures, by server."""
     first = values[0]
     if any(_form(value) != _form(first) for value in values[1:]):
-        raise InconsistentShares(f"{where} has not the same form on all servers; it was not used")
+        raise InconsistentShares(f"{where} differs in form between the servers; it was not used")
     if isinstance(first, Sealed):
         return unseal(values)
     if isinstance(first, PerServer):

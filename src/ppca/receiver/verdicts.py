@@ -1,4 +1,4 @@
-"""What is asked of scores: limits between normal and anomalous rows, and flags from scores in the clear."""
+"""Limits between normal and anomalous rows, and flags from plaintext scores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ Floats = NDArray[np.float64]
 
 
 def check_limits(threshold: float | None, contamination: float | None, scores: bool) -> None:
-    """Refuse what cannot be a limit between normal and anomalous rows, and to look for nothing."""
+    """Raise for invalid limits, and if neither scores nor flags are requested."""
     if threshold is None and contamination is None and not scores:
-        raise ValueError("nothing to find: give a threshold, a contamination, or ask for the scores")
+        raise ValueError(
+            "nothing to compute: threshold and contamination are None and scores is False. Set one of them."
+        )
     if threshold is not None and contamination is not None:
         raise ValueError("give either a threshold or a contamination, not both")
     if contamination is not None and not 0 < contamination <= 0.5:
