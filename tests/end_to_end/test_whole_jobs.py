@@ -23,7 +23,7 @@ from ppca.federation.approval_text import to_receiver
 from ppca.federation.errors import FederationError
 from ppca.federation.identity import Identity
 from ppca.federation.proposal import ProposedJob
-from ppca.jobs.infer import unit_of
+from ppca.jobs.infer import scale_of
 from ppca.member import MemberClient
 from ppca.member.contributing import contribute
 from ppca.member.fetching import EVIDENCE, Evidence
@@ -220,7 +220,7 @@ def test_a_kept_model_transforms_rows_of_another_owner(field: Field, fit: Eviden
     job = use(field, fit, "coordinates", "north", parts=["transform"])
     evidence = run(field, job, "north", {"south": "new.csv"})
     model = fitted_of(fit).model
-    found = np.asarray(evidence.result()["coordinates"]) * unit_of(job.spec)
+    found = np.ldexp(np.asarray(evidence.result()["coordinates"]), scale_of(job.spec))
     assert np.abs(np.abs(found) - np.abs(model.project(NEW))).max() < 1e-8
 
 

@@ -126,6 +126,11 @@ class BoardServers:
         self.board.check()
         return [item.header for item in list(self.board.objects.values()) if item.header.job == job]
 
+    def jobs(self) -> list[dict[str, Any]]:
+        self.board.check()
+        found = [item for item in list(self.board.objects.values()) if item.header.kind == "job"]
+        return [{"id": item.header.job, "name": "", "place": None, "progress": None} for item in found]
+
     def close(self) -> None:
         pass
 

@@ -19,6 +19,7 @@ from ppca.jobs.errors import Refusal
 from ppca.jobs.infer import UseModel
 from ppca.jobs.input_types import RAW, row_type
 from ppca.jobs.kept import NotAllowed
+from ppca.jobs.loading import job_of
 from ppca.jobs.spec import NEW_COLUMNS, Align, Data, JobSpec
 from ppca.native import ring
 from ppca.owner.moments import moments
@@ -221,6 +222,21 @@ def test_enough_rows_are_one_bit_more(lockstep_servers: LockstepServers) -> None
     assert received(fit(lockstep_servers, 60))["rows"] == 60
     assert opened(lockstep_servers)[0] == ("enough rows", (), "servers")
     assert sum(what == "enough rows" for what, _, _ in opened(lockstep_servers)) == 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "threshold", "expected"),
+    [
+        (0, 4.0, 4.0),
+        (10, 4.0, 2.0**-18),
+        (-10, 4.0, 2.0**22),
+        (-600, 4.0, inference.HIGHEST),
+    ],
+)
+def test_thresholds_of_models_of_very_small_and_large_units(scale: int, threshold: float, expected: float) -> None:
+    """A scale of 2^-600 divided by zero at the servers, and the job was held instead of refused."""
+    job = use_job([scale] * 4, ("flags",), threshold=threshold)
+    assert inference.Use.of(job_of(job)).threshold == min(expected, inference.HIGHEST)
 
 
 @pytest.mark.parametrize("least", [61, 1 << 36, 1 << 40])

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from ppca.federation.membership import Membership
 from ppca.federation.objects import Object
 from ppca.federation.sealing import seal
 from ppca.jobs.registry import openings
-from ppca.member.fetching import Evidence, check_files
+from ppca.member.fetching import Evidence, _check_counts, check_files
 from ppca.runtime.control import encode
 
 JOB = job()
@@ -280,3 +281,25 @@ def test_a_result_that_lacks_what_the_job_reveals_is_refused_by_name(tmp_path: P
     """Signed by all four servers; the command ended with a traceback."""
     with pytest.raises(FederationError, match="does not hold what the job reveals"):
         write_fetched(tmp_path, evidence())
+
+
+def test_an_audit_that_names_too_many_pieces_is_refused_before_they_are_fetched() -> None:
+    """A lying server could make a receiver fetch 240,000 pieces of 16 MiB for the result of a small matrix."""
+    named = {name: ["0" * 64] * 3 for name in OPERATORS}
+    _check_counts(named)
+    _check_counts(named | {"beta": ["0" * 64] * 4})
+    _check_counts(named | {"beta": []})
+    with pytest.raises(
+        FederationError, match="the audit of beta names 60 pieces of the result, those of the others at most 3"
+    ):
+        _check_counts(named | {"beta": ["0" * 64] * 60})
+
+
+def test_names_of_columns_do_not_become_formulas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In means.csv they are values, which a spreadsheet runs as in headings. Who proposes a job chooses them."""
+    tables = {"means.csv": {"column": ["=1+1", "age"], "mean": [1.0, 2.0]}}
+    monkeypatch.setattr("ppca.estimator.federated.parts_of", lambda _: SimpleNamespace(tables=lambda names: tables))
+    monkeypatch.setattr("ppca.estimator.federated.holds_model", lambda _: False)
+    write_fetched(tmp_path, evidence())
+    lines = (tmp_path / "means.csv").read_text().splitlines()
+    assert [line.partition(",")[0].strip('"') for line in lines] == ["column", "'=1+1", "age"]

@@ -56,6 +56,7 @@ def test_a_possible_result() -> None:
         ({"mean": np.array([np.inf, 0.0, 0.0])}, "mean has numbers"),
         ({"mean_exponents": np.array([16385, 0, 0])}, "mean_exponents run from 0 to 16385"),
         ({"exponents": np.array([16385])}, "exponents run"),
+        ({"exponents": np.array([600])}, "deviations above 1e154"),
         ({"exponents": np.array([1, 1, 1])}, "exponents has shape"),
         ({"components": np.eye(3)}, "components has shape"),
         ({"components": 2 * np.eye(2, 3)}, "components has numbers up to 2"),

@@ -234,6 +234,14 @@ def test_an_operator_who_receives_offers_twice(tmp_path: Path) -> None:
     door.refuses(make("alpha", "offer", of, SERVER_KEYS[3].public, receiver="alpha"), "already")
 
 
+@pytest.mark.parametrize("public", [b"", b"\xff" * 1216, SERVER_KEYS[0].public[:1184] + bytes(32)])
+def test_an_offer_that_is_no_key_is_refused(door: Door, public: bytes) -> None:
+    """Servers found out after the computation, in every attempt; the receiver could not offer again."""
+    door.tell(STORY[0])
+    door.refuses(make(RECEIVER, "offer", OF, public, receiver=RECEIVER), "holds no key")
+    door.tell(make(RECEIVER, "offer", OF, SERVER_KEYS[0].public, receiver=RECEIVER))
+
+
 def test_contributing_needs_an_approval(door: Door) -> None:
     door.tell(*until("approval"), make("north", "approval", OF))
     for item in contribution(OF, "south"):

@@ -55,7 +55,7 @@ def test_the_files_of_open_jobs_of_a_member_are_bounded(tmp_path: Path, monkeypa
     """A server parses them now and then: there must be room for those of all members."""
     door = Door(tmp_path)
     jobs = [job(name=str(number)) for number in range(3)]
-    monkeypatch.setattr(module, "MOST_OPEN_BYTES", len(jobs[0].data) // 2)
+    monkeypatch.setattr(module, "MAX_OPEN_BYTES", len(jobs[0].data) // 2)
     submitted = [make(RECEIVER, "job", each, each.data) for each in jobs]
     door.tell(submitted[0])
     with pytest.raises(NotNow, match="open jobs take more than"):

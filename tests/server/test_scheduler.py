@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.federation import MEMBERSHIP, OPERATORS
+from harness import federation
+from harness.federation import MEMBERSHIP, OPERATORS, RECEIVER, make
 from ppca.federation.objects import Header, sha256
 from ppca.federation.state import MAX_NUMBERS, Attempts, Objects, is_well_formed
 from ppca.server.scheduler import BEGIN, PREPARE, PROPOSE, STOP, Scheduler, Step, View
@@ -203,6 +204,27 @@ def test_members_take_turns() -> None:
     world.run(100)
     assert world.order.index(one) <= before + 1
     assert world.done() == {*many, one}
+
+
+def test_who_submits_the_job_of_another_member_again_does_not_delay_it() -> None:
+    """The first author by digest counted: a member with twenty jobs could take another one's job into its own line."""
+
+    def place(again: bool) -> int:
+        scheduler, names = Scheduler(OPERATORS, "alpha", proposes=True, places=1), {}
+        for number in range(21):
+            of = federation.job(name=f"job {number}")
+            mine = number == 20
+            said = [make(RECEIVER if mine else "north", "job", of, of.data)]
+            said += [make("north", "job", of, of.data, salt=salt) for salt in range(8) if mine and again]
+            told = [item for item in federation.story(of) if item.header.kind not in ("job", "start", "ready", "ended")]
+            objects = Objects([item.header for item in (*said, *told)])
+            names[of.id] = number
+            view = View.of(of.id, objects, MEMBERSHIP, "alpha", startable=True)
+            scheduler.see(replace(view, place=number + 1))
+        return [names[view.job] for view in scheduler.queue()].index(20)
+
+    assert place(again=False) <= 1
+    assert place(again=True) <= 1
 
 
 def test_a_member_takes_no_more_places_than_its_share() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -114,7 +114,7 @@ def _write_fetched(folder: Path, evidence: Evidence) -> None:
     from ..member.fetching import EVIDENCE
     from .fit import settings_of
     from .kept import write_table
-    from .result import SHARED, write_result
+    from .result import SHARED, csv_names, write_result
 
     spec = evidence.job.spec
     if not isinstance(spec.analysis, JointPCA):
@@ -126,7 +126,10 @@ def _write_fetched(folder: Path, evidence: Evidence) -> None:
         write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=list(spec.data.owners))
     else:
         for name, columns in parts_of(evidence).tables(columns_for(spec, evidence.receiver)).items():
-            write_table(folder / name, columns)
+            found: dict[str, Any] = {**columns}
+            if "column" in found:  # names are values here, and a spreadsheet would run them, too
+                found["column"] = csv_names(found["column"])
+            write_table(folder / name, found)
     if (
         spec.keep is not None and own_columns(spec, evidence.receiver) is None
     ):  # who uses it must know all columns' units
@@ -138,17 +141,17 @@ def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
     """The table of an infer job: its name and columns."""
     import numpy as np
 
-    from ..jobs.infer import unit_of
+    from ..jobs.infer import scale_of
 
-    result, unit = evidence.result(), unit_of(evidence.job.spec)
+    result, scale = evidence.result(), scale_of(evidence.job.spec)
     found: dict[str, object] = {}
     if "tags" in result:  # whose rows they are, for an owner among the receivers: see --join
         found["pseudonym"] = [f"{high:016x}{low:016x}" for high, low in np.asarray(result["tags"]).tolist()]
     if "coordinates" in result:
-        z = np.asarray(result["coordinates"]) * unit
+        z = np.ldexp(np.asarray(result["coordinates"], np.float64), scale)
         return "projected.csv", found | {f"pc{i + 1}": z[:, i] for i in range(z.shape[1])}
     if "scores" in result:
-        found["score"] = np.maximum(result["scores"], 0.0) * unit**2
+        found["score"] = np.ldexp(np.maximum(result["scores"], 0.0), 2 * scale)
     if "flags" in result:
         found["flag"] = np.asarray(result["flags"]).astype(np.int64)
     return "flags.csv", found

@@ -84,5 +84,14 @@ def seal(plain: bytes, public: bytes, **info: Any) -> bytes:
     return sealed
 
 
+def is_usable(public: bytes) -> bool:
+    """Whether these bytes are a public half to which something can be sealed."""
+    try:
+        seal(b"", public, what="test")
+    except ObjectRefused:
+        return False
+    return True
+
+
 def _info(info: dict[str, Any]) -> bytes:
     return b"ppca seal 1\0" + json.dumps(info, sort_keys=True, separators=(",", ":")).encode()

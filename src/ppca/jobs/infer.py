@@ -20,9 +20,9 @@ OPENED = {
 """The values that are revealed for each part of the result."""
 
 
-def unit_of(job: JobSpec) -> float:
-    """Return one unit of the servers in the units of the data; scores have its square."""
-    return 1.0 if job.data.standardize or job.data.scales is None else math.ldexp(1.0, job.data.scales[0])
+def scale_of(job: JobSpec) -> int:
+    """Return the exponent of two of one unit of the servers in the units of the data; scores have its square."""
+    return 0 if job.data.standardize or job.data.scales is None else job.data.scales[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ import numpy as np
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..protocol import Held, Party, RingType, SecretArray, concatenate, together
 from .errors import Refusal
-from .infer import INVERSE, SCORES, TRANSFORM, UseModel
+from .infer import INVERSE, SCORES, TRANSFORM, UseModel, scale_of
 from .input_checks import check_ranges
 from .input_types import COORDINATE, ROW_FRAC, row_type
 from .kept import UNITS, check_allowed, kept
@@ -123,11 +123,14 @@ class Use:
         if not isinstance(job.analysis, UseModel):
             raise Refusal(f"{job.analysis.NAME} does not use a kept model")
         ((receiver, parts),) = job.receivers.items()
-        use, scales = job.analysis, job.data.scales or (0,)
-        unit = 1.0 if job.data.standardize else math.ldexp(1.0, scales[0])
+        use, scale = job.analysis, scale_of(job)
+        unit = math.ldexp(1.0, scale)
         threshold = use.threshold
         if threshold is not None:  # if all columns were constant, the unit is zero and so are all scores
-            threshold = min(threshold / unit**2, HIGHEST) if unit else HIGHEST
+            try:
+                threshold = min(math.ldexp(threshold, -2 * scale), HIGHEST) if unit else HIGHEST
+            except OverflowError:
+                threshold = HIGHEST
         return cls(tuple(parts), threshold, use.contamination, receiver)
 
 

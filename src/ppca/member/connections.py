@@ -45,7 +45,7 @@ LIST_BYTES = 256 << 20
 ENOUGH = 3
 """Servers whose lists suffice, so that one that failed lately need not be asked again."""
 
-MOST_SAID = 1000
+MAX_SAID = 1000
 """Characters of what a server says about a failure."""
 
 LOST = (OSError, http.client.HTTPException, ssl.SSLError)
@@ -156,13 +156,13 @@ def _cause(error: Exception) -> str:
         return f"it refused this member ({error.reason}): it may have another revision of the federation, or the clock is wrong"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not that of the pinned key ({error.verify_message})"
-    return plain(str(getattr(error, "strerror", None) or error or type(error).__name__)[:MOST_SAID])
+    return plain(str(getattr(error, "strerror", None) or error or type(error).__name__)[:MAX_SAID])
 
 
 def _said(data: bytes) -> str:
     """Why a server refuses something, as text that can be printed."""
     try:
-        return plain(str(json.loads(data)["error"])[:MOST_SAID])
+        return plain(str(json.loads(data)["error"])[:MAX_SAID])
     except (ValueError, KeyError, TypeError, RecursionError):
         return "no reason given"
 

@@ -42,7 +42,7 @@ KINDS = ("job", "offer", "approval", "contribution", "receipt", "start", "ended"
 KEY = "result.key"
 OBJECTS = "objects"
 CONTENTS = "contents"
-MOST_FILES = 100_000
+MAX_FILES = 100_000
 """Files of an evidence folder."""
 
 
@@ -281,10 +281,15 @@ def _parts(
     """
     found: list[Object] = []
     lacking = []
-    for operator in membership.operators.values():
-        mine = [h for h in headers if h.author == operator and h.about.get("attempt") == attempt]
-        audit = member.first(h for h in mine if h.kind == "audit")
-        digests = [] if audit is None else _named(audit, member.name)
+    mine_of = {
+        operator: [h for h in headers if h.author == operator and h.about.get("attempt") == attempt]
+        for operator in membership.operators.values()
+    }
+    audits = {name: member.first(h for h in mine if h.kind == "audit") for name, mine in mine_of.items()}
+    named = {name: [] if audit is None else _named(audit, member.name) for name, audit in audits.items()}
+    _check_counts(named)
+    for operator, mine in mine_of.items():
+        audit, digests = audits[operator], named[operator]
         listed: dict[str, list[Header]] = {digest: [] for digest in digests}
         for header in mine:
             if header.kind == "result" and header.digest in listed:
@@ -294,6 +299,17 @@ def _parts(
         if not chunks or None in chunks:
             lacking.append(operator)
     return found, lacking
+
+
+def _check_counts(named: Mapping[str, Sequence[str]]) -> None:
+    """Refuse an audit that names many more pieces than those of the others: parts of a result have the same size."""
+    most = sorted(map(len, named.values()))[-2] + 1
+    for operator, digests in named.items():
+        if len(digests) > most:
+            raise FederationError(
+                f"the audit of {operator} names {len(digests):,} pieces of the result, those of the others at most {most - 1:,}. "
+                "They are not fetched; show the audits (ppca audit) to the operators."
+            )
 
 
 def _named(audit: Object, receiver: str) -> list[str]:
@@ -312,9 +328,9 @@ def _check_regular(folder: Path) -> None:
     for number, path in enumerate(folder.rglob("*")):
         found = path.lstat()
         fits = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES)
-        if not fits or number >= MOST_FILES:
+        if not fits or number >= MAX_FILES:
             raise FederationError(
-                f"{plain(str(path))[:500]} does not belong to evidence: it has at most {MOST_FILES:,} files, of at most "
+                f"{plain(str(path))[:500]} does not belong to evidence: it has at most {MAX_FILES:,} files, of at most "
                 f"{MAX_BYTES:,} bytes each."
             )
 

@@ -13,7 +13,9 @@ import numpy as np
 from ..algorithms.joint_covariance import COUNT_BITS
 from ..algorithms.scales import NONE
 
-MAX_EXPONENT = 1100
+MAX_EXPONENT, MAX_SQUARE_EXPONENT = 1100, 511
+"""Largest exponents of two of a scale, and of one whose square is a double."""
+
 ROUNDING = 1e-6
 """Part of the total variance that rounding can make of a variance of zero."""
 
@@ -38,6 +40,11 @@ def check_fit(result: dict[str, Any], columns: int, *, standardized: bool) -> No
                 raise ImpossibleResult(f"deviations: {name} is negative")
         if "exponents" in result:
             _exponents(result, "exponents", columns if standardized else 1)
+            if "values" in result and not standardized and np.asarray(result["exponents"]).max() > MAX_SQUARE_EXPONENT:
+                raise ImpossibleResult(
+                    "a column has deviations above 1e154, whose square is no number of a double. Standardize the columns, or "
+                    "choose a larger unit for this column"
+                )
     except ImpossibleResult:
         raise
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, ArithmeticError) as error:

@@ -14,7 +14,7 @@ from ..federation.errors import FederationError, NotNow, ObjectRefused
 from ..federation.membership import SERVERS, Membership
 from ..federation.objects import CHUNK_BYTES, RECORDS, Header, Object, sha256
 from ..federation.proposal import Proposal, ProposedJob
-from ..federation.sealing import PUBLIC_BYTES
+from ..federation.sealing import is_usable
 from ..federation.serverfile import Policy
 from ..federation.state import JobState, Objects, is_well_formed, job_state_of, times_before
 from ..federation.text import is_plain_text
@@ -22,7 +22,7 @@ from ..jobs.checks import is_digest
 from .mailbox import LOST, SMALL, Mailbox
 
 MAX_JOB = 1 << 20
-MAX_JOB_BYTES, MOST_OPEN_BYTES = 1 << 28, 1 << 23
+MAX_JOB_BYTES, MAX_OPEN_BYTES = 1 << 28, 1 << 23
 """Bytes of the job files of one member, all of them and those of jobs that are not over, which a server parses now and then."""
 
 MAX_CONTRIBUTION = 1 << 20
@@ -245,9 +245,9 @@ class Admission:
         pending = [known for known in self.mailbox.open_jobs_of(author) if not self.job_state(known).over]
         if len(pending) >= self._policy.jobs_per_member:
             raise NotNow(f"{author} has {len(pending)} jobs under way, as many as this server allows")
-        if self.mailbox.job_bytes_of(author, still_open=True) > MOST_OPEN_BYTES:
+        if self.mailbox.job_bytes_of(author, still_open=True) > MAX_OPEN_BYTES:
             raise NotNow(
-                f"the files of {author}'s open jobs take more than {MOST_OPEN_BYTES:,} bytes here; wait until some end"
+                f"the files of {author}'s open jobs take more than {MAX_OPEN_BYTES:,} bytes here; wait until some end"
             )
         if self.mailbox.job_bytes_of(author) > MAX_JOB_BYTES:
             raise NotNow(f"the files of {author}'s jobs take more than {MAX_JOB_BYTES:,} bytes here; wait for erasures")
@@ -298,7 +298,7 @@ def _offer(header: Header, payload: bytes, job: Proposal, server: int | None, he
     receives = header.author in job.job.receivers or (job.job.data.by_columns and header.author in job.owners)
     fits = (server is not None and _is(header.about["server"], server)) if of_server else receives
     _refuse_unless(fits, header, "it has no part in this job that needs a key")
-    _refuse_unless(len(payload) == PUBLIC_BYTES, header, "it holds no key")
+    _refuse_unless(is_usable(payload), header, "it holds no key")
     before = headers.offer(header.author, of_server=of_server)
     again = of_server and before is not None and times_before(header) > times_before(before)  # restored, with new keys
     _refuse_unless(before is None or again, header, "it has offered a key already")

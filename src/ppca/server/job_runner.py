@@ -56,7 +56,7 @@ from .policy import refusal_of
 from .programs import call, kept_name, rules
 from .restoring import Restoring
 from .router import Router
-from .scheduler import BEGIN, PREPARE, PROPOSE, Scheduler, Step, View, last_turn, place_of
+from .scheduler import BEGIN, PREPARE, PROPOSE, Scheduler, Step, View, last_turn, place_of, submitters
 from .server_state import ServerState
 from .staging import Staging, audit_digest
 from .work import AttemptFailed, Done, Piece, Work
@@ -210,7 +210,8 @@ class JobRunner:
             self._before[job] = last if self.server_state.identity.name in objects.ready(last) else 0
             self._place = max(self._place, place_of(objects, proposer))
             self._unmended.add(job)
-            self.scheduler.started(*last_turn(objects))
+            for member in submitters(objects):
+                self.scheduler.started(member, last_turn(objects))
 
     async def stop(self) -> None:
         """Ends attempts that run; they are made again later."""

@@ -30,7 +30,7 @@ from .staging import Record, Staging, record_of
 PATIENCE, PER_OBJECT = 600.0, 1.0
 """Seconds in which another server gives back its objects, and more for each that was new; larger ones take longer."""
 
-MOST_ABSENT = 100
+MAX_ABSENT = 100
 """Objects that another server lists and does not have; it may have erased some since."""
 
 
@@ -105,7 +105,7 @@ class Restoring:
         for digest in found:
             if not is_digest(digest) or self.server_state.mailbox.knows(digest):
                 continue
-            if absent > MOST_ABSENT or time.monotonic() > deadline:
+            if absent > MAX_ABSENT or time.monotonic() > deadline:
                 raise FederationError(f"it lists objects that it does not have, or takes too long ({new} new so far)")
             try:
                 data = self.shares.mates.get(server, f"/v1/objects/{digest}", missing_ok=True)

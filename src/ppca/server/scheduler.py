@@ -5,7 +5,8 @@ Every job needs all four servers, and each server has `jobs_at_once` places. The
 1. **Order.** Server 0 gives every job a place in its offer (`place`, counted up). Jobs for which everything is there form the
    queue. Members take turns: the next job is one of the member that has fewest attempts under way; among these, of the member
    whose last start is longest ago; of its jobs, the one with the lowest place. `turn` in a start counts starts. So the order is
-   a function of signed objects, and all servers compute the same queue from the same objects.
+   a function of signed objects, and all servers compute the same queue from the same objects. A job that several members
+   submitted counts for each of them, and takes the first of their turns.
 2. **Proposal.** Server 0 publishes `start` (job, attempt, turn) for the first job of the queue if it has a free place and no
    other proposal is open that has not begun.
 3. **Reservation.** A server that sees an open attempt reserves one of its places, prepares it (a worker process has loaded the
@@ -64,7 +65,7 @@ class View:
 
     waiting: everything is there, and no attempt is open. ready: servers that have announced the last attempt. ended: whether
     this server has said what became of it. failures, idle: attempts that failed, and that did not begin, since the last success
-    or resumption. turn: of the last start.
+    or resumption. turn: of the last start. others: further members that have submitted the same job.
     """
 
     job: str
@@ -78,14 +79,20 @@ class View:
     failures: int = 0
     idle: int = 0
     turn: int = 0
+    others: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return (self.member, *self.others)
 
     @classmethod
     def of(cls, job: str, objects: Objects, membership: Membership, me: str, *, startable: bool) -> View:
         """From the objects of a job. me: this server's operator. startable: whether everything is there and it may run now."""
-        attempts = Attempts.of(objects, membership)
+        attempts, members = Attempts.of(objects, membership), submitters(objects)
         return cls(
             job=job,
-            member=last_turn(objects)[0],
+            member=next(iter(members), ""),
+            others=tuple(members[1:]),
             place=place_of(objects, membership.operators[SERVERS[0]]),
             waiting=startable and not attempts.open and not attempts.held,
             attempt=attempts.last,
@@ -94,7 +101,7 @@ class View:
             ended=me in objects.ended(attempts.last),
             failures=attempts.failures,
             idle=attempts.idle,
-            turn=last_turn(objects)[1],
+            turn=last_turn(objects),
         )
 
 
@@ -103,11 +110,15 @@ def place_of(objects: Objects, proposer: str) -> int:
     return _number(objects.offer(proposer, of_server=True), "place")
 
 
-def last_turn(objects: Objects) -> tuple[str, int]:
-    """The member that submitted a job, and the turn of its last start, 0 if there was none."""
+def submitters(objects: Objects) -> list[str]:
+    """The members that submitted a job. Every member with a part in it may: none takes the turn of another one by that."""
+    return sorted({header.author for header in objects.of("job")})
+
+
+def last_turn(objects: Objects) -> int:
+    """The turn of the last start of a job, 0 if there was none."""
     starts = objects.starts()
-    member = next((header.author for header in objects.of("job")), "")
-    return member, _number(starts.get(max(starts, default=0)), "turn")
+    return _number(starts.get(max(starts, default=0)), "turn")
 
 
 def _number(header: Header | None, name: str) -> int:
@@ -192,7 +203,8 @@ class Scheduler:
     def see(self, view: View) -> None:
         """Take note of where a job stands."""
         job = view.job
-        self.started(view.member, view.turn)
+        for member in view.members:
+            self.started(member, view.turn)
         if not (view.waiting or view.open):
             self.forget(job)
             return
@@ -241,17 +253,18 @@ class Scheduler:
 
     def queue(self) -> list[View]:
         """Jobs that wait for their turn, in the order in which they get it."""
-        under_way = Counter(self._views[job].member for job in self._open)
+        under_way = Counter(member for job in self._open for member in self._views[job].members)
         by_member: dict[str, list[View]] = {}
         for view in self._views.values():
-            if view.waiting:
-                by_member.setdefault(view.member, []).append(view)
-        ranked = []
+            for member in view.members if view.waiting else ():
+                by_member.setdefault(member, []).append(view)
+        ranks: dict[str, tuple[int, int, int, str]] = {}
         for member, views in by_member.items():
             views.sort(key=lambda view: (view.place, view.job))
             for rank, view in enumerate(views, under_way[member]):
-                ranked.append((rank, self._served[member], view.place, view.job, view))
-        return [entry[-1] for entry in sorted(ranked, key=lambda entry: entry[:4])]
+                found = (rank, self._served[member], view.place, view.job)
+                ranks[view.job] = min(found, ranks.get(view.job, found))
+        return [self._views[job] for *_, job in sorted(ranks.values())]
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 

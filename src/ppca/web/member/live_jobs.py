@@ -1,14 +1,16 @@
 """The jobs of a member as they are now: a thread follows the news of one server, and goes on with another if that one
 is lost.
 
-News only tell which jobs to look at again; what counts is what all servers have of them, with signatures checked
-(`Seats.headers`).
+News only tell which jobs to look at again. What counts is what all servers have of them, with signatures checked
+(`ServerConnections.headers`). Which jobs there are follows from the lists of all servers, as for commands: one server can neither
+hide a job nor have the others asked for many that do not exist.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,14 @@ from ...federation.objects import Header
 from ...federation.proposal import ProposedJob
 from ...jobs.checks import is_digest
 from ...member import MemberClient
+from ...member.client import MAX_UNKNOWN
 from ...member.connections import progress_of
+
+LIST_EVERY, LIST_PAUSE = 60.0, 1.0
+"""Seconds after which the lists of all servers are read again: without news, and if news name an unknown job."""
+
+MAX_NEWS = 1000
+"""Jobs of one batch of news."""
 
 PAUSES = (0.2, 0.5, 1, 2, 5)
 """Seconds before the servers are tried again, after all of them failed."""
@@ -45,6 +54,8 @@ class LiveJobs:
         self._progress: dict[str, dict[str, Any]] = {}
         self._audits: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
         self._stopped = threading.Event()
+        self._listed: set[str] = set()
+        self._read_at = -LIST_EVERY
         self.fault = ""
         self.unreadable: dict[str, str] = {}
         self.reached: int | None = None
@@ -85,7 +96,8 @@ class LiveJobs:
         except NotReached:
             raise
         except FederationError as error:
-            self.unreadable[job] = str(error)
+            if len(self.unreadable) < MAX_UNKNOWN:
+                self.unreadable[job] = str(error)
             return None
         self.unreadable.pop(job, None)
         return found
@@ -132,14 +144,26 @@ class LiveJobs:
                 dirty[content["job"]] = None
             elif kind == "progress" and isinstance(content, dict):
                 self._show(content)
-            if kind != "object":  # the end of a batch
-                for job in dirty:
-                    self.refresh(job)
+            if kind != "object" or len(dirty) >= MAX_NEWS:  # the end of a batch
+                self._refresh_all(dirty)
                 dirty.clear()
                 if self.reached is None:
                     self.reached, self.fault = server, ""
                     self._changed()
         raise NotReached("the server ended the conversation")
+
+    def _refresh_all(self, dirty: Collection[str]) -> None:
+        """Look again at jobs that have news, and at those that the lists of the servers name for the first time."""
+        unknown = [job for job in dirty if job not in self._listed]
+        if unknown:
+            self._stopped.wait(max(0.0, self._read_at + LIST_PAUSE - time.monotonic()))
+        new: set[str] = set()
+        if unknown or time.monotonic() >= self._read_at + LIST_EVERY:
+            with self._request:
+                listed = {each["id"] for each in self._asking.servers.jobs()}
+            new, self._listed, self._read_at = listed - self._listed, listed, time.monotonic()
+        for job in dict.fromkeys([*(job for job in dirty if job in self._listed), *new]):
+            self.refresh(job)
 
     def _show(self, told: dict[str, Any]) -> None:
         """Note the progress of a running job, as a server tells it."""
