@@ -21,11 +21,14 @@ from ppca.federation.approval_text import (
     to_servers,
 )
 from ppca.federation.earlier_jobs import together
-from ppca.federation.proposal import ProposedJob
+from ppca.federation.proposal import ProposedJob, propose
+from ppca.jobs.build import regression_job
 from ppca.jobs.openings import MEANING, SERVERS
 from ppca.jobs.parts import PARTS, own_columns
 from ppca.jobs.pca import OPENED
 from ppca.jobs.registry import openings
+from ppca.jobs.regression import OPENED as REGRESSION_OPENED
+from ppca.jobs.regression import JointRegression
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "openings.md").read_text()
 
@@ -55,7 +58,19 @@ def loadings(*parts: str, **fit: Any) -> ProposedJob:
     return columns({RECEIVER: ["variances"], **{owner: ["loadings", *parts] for owner in OWNERS}}, **fit)
 
 
+def regression(receivers: Any = None, owners: Any = None, **parameters: Any) -> ProposedJob:
+    whose = {o: [f"{o}0", f"{o}1"] for o in OWNERS} if owners else COLUMNS
+    analysis = JointRegression(target="south1" if owners else "b", **parameters)
+    whom = receivers or {RECEIVER: [*REGRESSION_OPENED]}
+    made = regression_job(OWNERS, whose, whom, analysis, federated=True)
+    return propose(MEMBERSHIP.digest, "regression", made)
+
+
 EVERY = {
+    "regression": regression(),
+    "regression, all but correlations": regression({RECEIVER: ["result"], "north": ["coefficients"]}),
+    "regression of columns": regression(owners=True),
+    "ridge": regression({RECEIVER: ["result"]}, method="ridge", alpha=2.0),
     "rows": job(),
     "rows until converged": job(until_converged=True),
     "rows standardised": job(standardize=True),
@@ -90,6 +105,10 @@ EVERY = {
 def test_every_job_opens_what_the_page_lists(name: str) -> None:
     made = EVERY[name]
     servers = listed("To the servers") | listed("Owners of columns") | listed("More columns than rows")
+    if isinstance(made.spec.analysis, JointRegression):
+        shared = {"inputs in range", "match pattern of pseudonyms", "shares of single rows"}
+        assert {line.what for line in openings(made.spec)} <= listed("Regression") | shared
+        return
     assert {line.what for line in to_servers(made.spec)} <= servers
     for receiver in made.spec.receivers:
         page = LOADINGS if own_columns(made.spec, receiver) is not None else listed("To the receiver")
@@ -99,7 +118,7 @@ def test_every_job_opens_what_the_page_lists(name: str) -> None:
 def test_every_line_of_the_page_is_opened_by_some_job() -> None:
     found = {line.what for made in EVERY.values() for line in openings(made.spec)}
     page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver") | LOADINGS
-    page |= listed("More columns than rows")
+    page |= listed("More columns than rows") | listed("Regression")
     assert page - found == {"rebuilt rows"}, "no job of a federation rebuilds rows"
 
 

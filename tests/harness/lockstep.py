@@ -98,8 +98,8 @@ class LockstepServers:
         finally:
             for one in programs:
                 one.close()
-        self.openings = [party.audit for party in parties]
-        self.audits.append([[line.as_dict() for line in audit] for audit in self.openings])
+            self.openings = [party.audit for party in parties]
+            self.audits.append([[line.as_dict() for line in audit] for audit in self.openings])
         counters: dict[str, Any] = {"total": {"rounds": self.traffic.rounds}, "stages": {}}
         return Outcome(
             parts,

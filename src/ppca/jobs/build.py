@@ -10,6 +10,7 @@ from typing import Any
 from ..algorithms.solvers import chosen_solver
 from .infer import UseModel
 from .pca import JointPCA
+from .regression import JointRegression
 from .spec import (
     COLUMNS,
     COORDINATES,
@@ -78,6 +79,22 @@ def infer_job(
     form = NEW_COLUMNS if isinstance(columns, Mapping) else COORDINATES if coordinates else NEW_ROWS
     data |= {"scales": tuple(int(exponent) for exponent in scales)}
     made = _data(form, owners, columns, align, federated, data)
+    return JobSpec(data=made, analysis=analysis, receivers=_tuples(receivers))
+
+
+def regression_job(
+    owners: Sequence[str],
+    columns: OwnNames | Mapping[str, OwnNames],
+    receivers: Mapping[str, Sequence[str]],
+    analysis: JointRegression,
+    *,
+    federated: bool = False,
+    align: Align | None = None,
+    **data: Any,
+) -> JobSpec:
+    """Return a joint regression: of column owners, if columns are given by owner. data: other fields of `Data`."""
+    form = COLUMNS if isinstance(columns, Mapping) else ROWS
+    made = _data(form, owners, columns, align, federated, {"standardize": True} | data)
     return JobSpec(data=made, analysis=analysis, receivers=_tuples(receivers))
 
 

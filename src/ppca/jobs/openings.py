@@ -38,7 +38,8 @@ MEANING = {
     "convergence bit": "one bit per iteration: whether the eigensolver has converged",
     "convergence level": "one number per loop: how far the eigensolver's residual is from the tolerance (13 values), whether its "
     "columns are orthonormal, and how many of two eigenvalues are below 1/256 of the first",
-    "verification bit": "one bit: whether the decomposition is as accurate as promised",
+    "verification bit": "one bit: whether the decomposition or solution is as accurate as promised",
+    "condition bit": "one bit: whether the columns are far enough from linearly dependent, and none is constant",
     "shuffled ranks": "a uniformly random permutation: nothing",
     "number of components": "the number of components that explain the requested fraction of the variance",
     MATCHES: "the number of rows of every owner, and which pseudonyms all owners have in common",
@@ -59,6 +60,18 @@ MEANING = {
     "rebuilt rows": "the rows rebuilt from the coordinates, as far as the components describe them",
     "anomaly scores": "the distance of every new row from the model",
     "anomaly flags": "whether each new row is anomalous",
+    "coefficients": "how the target changes with every column while the others are the same",
+    "scale of the coefficients": "the unit of the coefficients",
+    "intercept": "one number: the mean of the target minus the means of the columns times their coefficients",
+    "scale of the intercept": "the unit of the intercept",
+    "standard errors": "how uncertain every coefficient is; with the other results it tells the columns' spread",
+    "scale of the standard errors": "the unit of the standard errors",
+    "unexplained share of the variance": "how much of the target's variance the columns do not explain",
+    "residual sum of squares": "how far rows lie from the regression, all together",
+    "scale of the residuals": "the unit of the residual sum of squares",
+    "correlation matrix": "how strongly every two columns vary together, also columns of different owners; with a column "
+    "that marks one person it tells that person's values",
+    "variance inflation factors": "how well every column follows from the others",
     TAGS: "which of its own rows all owners have in common",
 }
 """The meaning of each opening, as approvers read it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .infer import UseModel
 from .openings import ENOUGH_ROWS, IN_RANGE, MATCHES, ROUNDED, ROW_SHARES, AllowedOpening
 from .pca import JointPCA
+from .regression import JointRegression
 from .spec import NEW_COLUMNS, PSI, USES_SCALES, WIDE_ROWS, Analysis, JobSpec
 
 ANALYSES: dict[str, type[Analysis]] = {}
@@ -20,6 +21,7 @@ def register(analysis: type[Analysis]) -> type[Analysis]:
 
 register(JointPCA)
 register(UseModel)
+register(JointRegression)
 
 
 def openings(job: JobSpec) -> list[AllowedOpening]:
