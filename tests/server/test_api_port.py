@@ -121,8 +121,9 @@ def test_who_says_nothing_or_nonsense_holds_up_nobody(monkeypatch: pytest.Monkey
     at_door(body)
 
 
-def test_idle_connections_are_bounded_and_keep_no_member_out() -> None:
+def test_idle_connections_are_bounded_and_keep_no_member_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger opens connections and says nothing: the oldest are closed, memory stays, members are served."""
+    monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 100 * PATIENCE)  # none is closed for its silence
 
     async def body(door: ApiPort, port: int) -> None:
         before = rss()
