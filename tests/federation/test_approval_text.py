@@ -244,6 +244,19 @@ def test_approvers_of_columns_read_what_a_result_tells_by_its_nature() -> None:
     assert "by servers if it is clearly more than 81%" in found[0]
 
 
+def test_approvers_of_columns_read_what_few_common_rows_tell() -> None:
+    """An owner with 23 columns read all values of 24 common rows, with the default minimum of 10 and unmodified clients."""
+    (found,) = (line for line in nature_in_words(columns().spec) if "common rows are enough" in line)
+    assert found.startswith("10 common rows are enough, and one owner has")
+    assert "Ask for a minimum of 200 or more" in found
+    many = {owner: [f"{owner}{number}" for number in range(150)] for owner in OWNERS}
+    assert any("a minimum of 300 or more" in line for line in nature_in_words(job(columns=many, align={}).spec))
+    enough = nature_in_words(columns(align={"minimum": 200}).spec)
+    assert not any("enough" in line for line in enough)
+    wide = nature_in_words(job(columns=many, wide=True, align={}).spec)
+    assert any("fewer rows than columns" in line and "Ask for few components" in line for line in wide)
+
+
 def test_approvers_of_rows_read_what_a_result_tells_by_its_nature() -> None:
     (rare,) = nature_in_words(job().spec)
     assert "one row of all owners differs from all others" in rare

@@ -34,7 +34,10 @@ SHOWN_NAMES = 10
 named."""
 
 FEW_ROWS = 10
-"""Minimum number of common rows without a warning to approvers."""
+"""Minimum number of common rows below which approvers are warned of the covariance of few people."""
+
+ENOUGH_ROWS = 200
+"""Minimum number of common rows below which approvers are warned of an owner with many columns; or twice these columns."""
 
 
 def terms(job: JobSpec, me: str) -> list[str]:
@@ -150,6 +153,24 @@ def _nature_of_columns(job: JobSpec) -> list[str]:
         *few,
         found,
         "the number of common rows reveals to its receiver and an owner together whether chosen ids are in your table",
+        *_few_common_rows(job),
+    ]
+
+
+def _few_common_rows(job: JobSpec) -> list[str]:
+    """Return what covariances of few rows reveal, if the job allows so few."""
+    assert job.data.align is not None
+    minimum, width = job.data.align.minimum, max(job.data.widths)
+    advised = max(ENOUGH_ROWS, 2 * width)
+    if minimum >= advised and not job.data.is_wide:
+        return []
+    which = "this job is for fewer rows than columns" if job.data.is_wide else f"{minimum:,} common rows are enough"
+    help_ = "" if job.data.is_wide else f"Ask for a minimum of {advised:,} or more, or for"
+    return [
+        f"{which}, and one owner has {width:,} columns: if there are not many more common rows than columns of an owner, "
+        "that owner can compute your values of every common row from components, variances and means, if it sees them. A "
+        "few columns suffice if your values are few numbers, such as 0 and 1. Every owner can make the number of common "
+        f"rows small. {help_ or 'Ask for'} few components"
     ]
 
 
