@@ -112,6 +112,18 @@ def test_a_malformed_contribution_is_opened_once_and_refused_by_name(name: str, 
     assert shares.server_state.admission.job_state(OF.id).stage == "refused"
 
 
+def test_whatever_error_a_contribution_causes_it_is_refused_and_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(**_: Any) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(checking, "examine", fails)
+    said = b"".join(checking.answer({}))
+    assert b'"kind": "refused"' in said
+    assert b"they cannot be opened (ZeroDivisionError)" in said
+
+
 def test_an_envelope_to_a_key_that_the_disk_has_lost_is_not_the_owners_fault(
     shares: Contributions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

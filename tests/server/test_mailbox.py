@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,16 @@ def test_flipped_bytes_of_the_records_are_survived(box: Mailbox, tmp_path: Path)
         assert {header.digest: header for header in box.headers(OF.id)} == {i.digest: i.header for i in items}, place
         assert all(box.get(item.digest) == item for item in items), place
         box.close()
+
+
+@pytest.mark.parametrize("change", ["author = 'mallory'", "about = '{}'", "size = 1"])
+def test_a_record_that_was_changed_is_made_again(box: Mailbox, tmp_path: Path, change: str) -> None:
+    """A good record to SQLite: only its checksum shows the change."""
+    box.put(ITEM)
+    box.close()
+    with closing(sqlite3.connect(tmp_path / "records.db")) as database, database:
+        assert database.execute(f"UPDATE objects SET {change}").rowcount == 1
+    assert Mailbox(tmp_path).headers(OF.id) == [ITEM.header]
 
 
 def test_records_of_an_earlier_version_are_read(box: Mailbox, tmp_path: Path) -> None:
