@@ -30,14 +30,16 @@ from rich.table import Table
 from benchmarks import table_console
 from benchmarks.fuzz_federation import TARGETS as FEDERATION
 from benchmarks.malformed import Refusals, Target, made
+from ppca.jobs.chunks import Chunk
+from ppca.jobs.uploads import Uploads
 from ppca.owner.errors import OwnerError
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import FIXED, Sealed, share
 from ppca.protocol.inputs import receive
 from ppca.receiver import SharedFacts
-from ppca.runtime import CodecError, PerServer, ProgramError
+from ppca.runtime import CodecError, PerServer
 from ppca.runtime.control import ChannelClosed, MessageReader, encode
-from ppca.runtime.programs import asked_for, check_inputs
+from ppca.runtime.messages import fields_of, part_of
 from ppca.runtime.store import Store, StoreError
 from ppca.transport import TransportError
 from ppca.transport.frames import HELLO, pack_header
@@ -93,23 +95,25 @@ def read_message(content: bytes) -> tuple[str, dict[str, Any]]:
     return message
 
 
-def feed_packet(content: bytes, number: int, folder: Path) -> None:
-    """As the server of a server takes a program's inputs: message, packets, sizes, then shares."""
-    row, column = divmod(number % 4, 2)
-    _, packets, _ = asked_for(read_message(content)[1])
-    check_inputs(packets, row, column, MAX_INPUT)
-    for packet in packets:
-        receive(packet, row, column)
+def feed_chunk(content: bytes, number: int, folder: Path) -> None:
+    """As a server takes a chunk: message, packets, sizes, then shares."""
+    uploads = Uploads(number % 4, MAX_INPUT)
+    try:
+        uploads.add(part_of(read_message(content)[1]))
+        for packet in uploads._packets:
+            receive(packet, *divmod(number % 4, 2))
+        for spool in uploads.rows.values():
+            spool.take(slice(None))
+    finally:
+        uploads.close()
 
 
-def packet_seeds() -> list[bytes]:
-    """One per server, in their order: that of server 0 has keys only, which stand for any shape."""
-    arrays = [share(np.ones((3, 2))), share(np.arange(4)), share(np.ones((30, 20)))]
+def chunk_seeds() -> list[bytes]:
+    """Two per server, in their order: those of server 0 have keys only, which stand for any shape."""
+    inputs = Chunk(0, [share(np.ones((3, 2))), share(np.arange(4)), share(np.ones((30, 20)))])
+    rows = Chunk(1, [share(np.ones((30, 4)))], rows=True, tags=np.arange(60, dtype=np.uint64).reshape(30, 2))
     return [
-        b"".join(
-            encode("run", program="ppca.jobs.rows:fit", packets=[four[server] for four in arrays], public={"rows": 3})
-        )
-        for server in range(4)
+        b"".join(encode("chunk", **fields_of(chunk.part(server)))) for chunk in (inputs, rows) for server in range(4)
     ]
 
 
@@ -212,7 +216,7 @@ def table_seeds() -> list[bytes]:
 
 CODEC: Refusals = (CodecError, ChannelClosed)
 TARGETS: dict[str, Target] = {
-    "packets": Target(packet_seeds, feed_packet, (*CODEC, ProgramError), 14, structured=True),
+    "chunks": Target(chunk_seeds, feed_chunk, (*CODEC, ValueError), 14, structured=True),
     "control messages": Target(message_seeds, feed_message, CODEC, 12, structured=True),
     "greetings": Target(greeting_seeds, feed_greeting, (TransportError, OSError), 4),
     "stores": Target(store_seeds, feed_store, (StoreError,), 4),

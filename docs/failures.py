@@ -9,7 +9,7 @@ servers run, with the value that it truncates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,14 +20,14 @@ import numpy as np
 from ppca import PCA, open_table
 from ppca.algorithms import decomposition
 from ppca.jobs.chunks import Chunk
+from ppca.jobs.forms import compute
 from ppca.jobs.spec import JobSpec
+from ppca.jobs.uploads import Uploads
 from ppca.native import ring
-from ppca.protocol import InputPacket, SecretArray, local_parties, multiply, run_lockstep
+from ppca.protocol import local_parties, multiply, run_lockstep
 from ppca.protocol.dtypes import LOCAL_FAILURE_BITS, RingType
 from ppca.protocol.shares import Held, Shares
 from ppca.runtime import Account, Outcome
-from ppca.runtime.job_runs import run_job
-from ppca.runtime.programs import load, stores_packets
 
 ITERATION, VERIFICATION, REST = "iteration", "verification", "rest"
 
@@ -135,31 +135,17 @@ class OneThread:
     def stop(self) -> None:
         """There is nothing to stop."""
 
-    def run(
-        self,
-        program: Any,
-        inputs: Sequence[list[InputPacket]],
-        public: Mapping[str, Any],
-        progress: Any = None,
-    ) -> Outcome:
-        program = load(program) if isinstance(program, str) else program
-        parties = local_parties()
-        raw = stores_packets(program)
-
-        async def whole(server: int) -> Any:
-            mine = [
-                packets[server] if raw else SecretArray.from_packet(parties[server], packets[server])
-                for packets in inputs
-            ]
-            return await program(parties[server], *mine, **public)
-
-        parts, traffic = run_lockstep([whole(server) for server in range(4)])
+    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
+        """See `Servers.run_job`."""
+        parties, uploads = local_parties(), [Uploads(server) for server in range(4)]
+        for chunk in chunks:
+            for server in range(4):
+                uploads[server].add(chunk.part(server))
+        running = [compute(party, job, mine) for party, mine in zip(parties, uploads, strict=True)]
+        parts, traffic = run_lockstep(running)
         counters: dict[str, Any] = {"total": {"rounds": traffic.rounds}, "stages": {}}
         audit = [line.as_dict() for line in parties[0].audit]
         return Outcome(parts, Account(0.0, traffic.rounds, traffic.sent, [counters] * 4, audit))
-
-    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
-        return run_job(self, job, chunks, progress)
 
     def erase(self, model: str) -> None:
         """Nothing is kept here."""

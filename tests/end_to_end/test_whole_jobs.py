@@ -23,7 +23,7 @@ from ppca.federation.approval_text import to_receiver
 from ppca.federation.errors import FederationError
 from ppca.federation.identity import Identity
 from ppca.federation.proposal import ProposedJob
-from ppca.jobs.infer import scale_of
+from ppca.jobs.inference import scale_of
 from ppca.member import MemberClient
 from ppca.member.contributing import contribute
 from ppca.member.fetching import EVIDENCE, Evidence

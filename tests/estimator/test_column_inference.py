@@ -113,7 +113,7 @@ def test_the_rows_are_forgotten_and_batches_change_nothing(monkeypatch: pytest.M
     frames = [frame.assign(n=np.arange(25)) for frame in frames]
     model = PCA(2, partition=Columns("n"), servers=seats, keep="m").fit(frames).shared_model()
     whole = model.transform_columns(frames, Columns("n"))
-    monkeypatch.setattr("ppca.jobs.inference.NUMBERS", 12)
+    monkeypatch.setattr("ppca.jobs.new_rows.NUMBERS", 12)
     monkeypatch.setattr("ppca.owner.columns.CHUNK_NUMBERS", 10)
     pieces = model.transform_columns(frames, Columns("n"))
     by_id = [dict(zip(found.ids, found.coordinates, strict=True)) for found in (whole, pieces)]

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from harness.jobs import fit_job
+from harness.jobs import fit_job, run_inputs
 from harness.lockstep import LockstepServers
-from ppca import PCA, Job
+from ppca import PCA
 from ppca.algorithms import decomposition, topk
 from ppca.algorithms.allpairs import is_checked
 from ppca.algorithms.decomposition import resolution
 from ppca.algorithms.jacobi import enough_steps
-from ppca.jobs import rows
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
@@ -144,7 +143,7 @@ def test_fit_of_enough_rows(lockstep_servers: LockstepServers) -> None:
     """What jobs of a federation ask for beside."""
     packets = [packet for owner in OWNERS for packet in share_sums(moments(open_table(owner)), len(OWNERS))]
     job = fit_job(OWNERS[0].shape[1], len(OWNERS), rows_at_least=N, n_components=K, fixed_iterations=14)
-    Job(lockstep_servers).run(rows.fit, *packets, job=job)
+    run_inputs(lockstep_servers, job, *packets)
     assert found(lockstep_servers.audits[-1][0]) == expected(*ALWAYS, RAW, REVEALED, FEWER, "`rows_at_least`")
 
 

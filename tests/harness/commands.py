@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 
 from harness.lockstep import LockstepServers
 from ppca.cli.main import app
-from ppca.runtime import Outcome
 from ppca.runtime.local import server_folder
-from ppca.runtime.programs import load
 from ppca.runtime.store import Store
 
 
@@ -35,10 +33,6 @@ class CommandServers(LockstepServers):
 
     def stop(self) -> None:
         self.running = False
-
-    def run(self, program: Any, *arguments: Any) -> Outcome:
-        """Run a program, also one that is given by name."""
-        return super().run(load(program, developer=True) if isinstance(program, str) else program, *arguments)
 
 
 @contextlib.contextmanager

@@ -30,8 +30,8 @@ from ppca.federation.proposal import ProposedJob
 from ppca.federation.sealing import SealingKey
 from ppca.owner.rows import share_sums, sums_of
 from ppca.owner.tables.owners import open_rows
+from ppca.runtime.execute import Ran
 from ppca.runtime.failure import SUSPECT, Failure
-from ppca.runtime.programs import Ran
 from ppca.server import job_runner as module
 from ppca.server.job_runner import JobRunner
 from ppca.server.router import Router

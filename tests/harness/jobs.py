@@ -24,6 +24,11 @@ def run_rows(servers: Any, job: Mapping[str, Any], *packets: list[InputPacket]) 
     return Job(servers).run_job(job_of(job), [Chunk(0, [each], rows=True) for each in packets])
 
 
+def run_inputs(servers: Any, job: Mapping[str, Any], *packets: list[InputPacket]) -> Any:
+    """Run a job on the inputs of row owners; return the opened answer."""
+    return Job(servers).run_job(job_of(job), [Chunk(0, list(packets))])
+
+
 PARAMETERS = {field.name for field in fields(JointPCA)}
 
 

@@ -7,17 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from ppca.jobs.chunks import Chunk
-from ppca.jobs.kept import erase
+from ppca.jobs.forms import compute, digest_of
+from ppca.jobs.kept import SUMS
+from ppca.jobs.loading import as_data, job_of
+from ppca.jobs.registry import openings
 from ppca.jobs.spec import JobSpec
-from ppca.protocol import InputPacket, Opening, RingType, SecretArray, Traffic, local_parties, run_lockstep, share
+from ppca.jobs.uploads import Uploads
+from ppca.protocol import (
+    InputPacket,
+    Opening,
+    Party,
+    RingType,
+    SecretArray,
+    Traffic,
+    local_parties,
+    run_lockstep,
+    share,
+)
 from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
 from ppca.runtime import Account, Outcome
-from ppca.runtime.job_runs import run_job
-from ppca.runtime.programs import load, rules_of, stores_packets
+from ppca.runtime.programs import load
 
 Tap = Callable[[int, int, Any], None]
 """Called with sender, receiver and message."""
@@ -25,12 +39,12 @@ Tap = Callable[[int, int, Any], None]
 
 @dataclass(eq=False)
 class LockstepServers:
-    """Every run has fresh parties; stores and tables stay, as those of processes do.
+    """Every run has fresh parties; stores stay, as those of processes do.
 
-    record: whether to keep views. views: by server, all that came in: the packets of owners and the messages of the
-    other servers, in order. audits: of every run, the openings as each server recorded them, as dictionaries; openings:
-    of the last run, as they are. public: the public parameters of every run, which all servers see. traffic: of the
-    last run.
+    record: whether to keep views. views: by server, all that came in: the packets of owners and the messages of the other
+    servers, in order. audits: of every run, the openings as each server recorded them, as dictionaries; openings: of
+    the last run,
+    as they are. public: what all servers see of chunks and jobs. uploads, parties: of the last run, by server. traffic: of it.
     """
 
     record: bool = False
@@ -40,7 +54,8 @@ class LockstepServers:
     openings: list[list[Opening]] = field(default_factory=list)
     public: list[Mapping[str, Any]] = field(default_factory=list)
     stores: list[dict[str, Any]] = field(default_factory=lambda: [{} for _ in range(4)])
-    tables: list[dict[str, Any]] = field(default_factory=lambda: [{} for _ in range(4)])
+    uploads: list[Uploads] = field(default_factory=list)
+    parties: list[Party] = field(default_factory=list)
     traffic: Traffic | None = None
     running: bool = True
 
@@ -55,10 +70,28 @@ class LockstepServers:
         """See `Servers.member`."""
 
     def erase(self, model: str) -> None:
-        self.run(erase, [], {"model": model})
+        for store in self.stores:
+            for name in (model, model + SUMS):
+                store.pop(name, None)
 
     def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
-        return run_job(self, job, chunks, progress)
+        """See `Servers.run_job`."""
+        job = job_of(as_data(job))  # as it reaches a server
+        self.uploads = uploads = [Uploads(seat) for seat in range(4)]
+        try:
+            for chunk in chunks:
+                for seat in range(4):
+                    uploads[seat].add(chunk.part(seat))
+                    self.saw(seat, *chunk.part(seat).packets)
+                about = {"table": chunk.table, "tags": chunk.tags, "order": chunk.order}
+                self.public.append({name: value for name, value in about.items() if value is not None})
+            self.public.append(as_data(job))
+            assert len({digest_of(job, each) for each in uploads}) == 1
+            rules = [line.rule() for line in openings(job)]
+            return self._run([partial(compute, job=job, uploads=each) for each in uploads], rules)
+        finally:
+            for each in uploads:
+                each.close()
 
     def run(
         self,
@@ -67,16 +100,26 @@ class LockstepServers:
         public: Mapping[str, Any],
         progress: Any = None,
     ) -> Outcome:
-        program = load(program) if isinstance(program, str) else program
-        self.public.append(public)
-        parties = local_parties()
-        rules = rules_of(program, public)
-        for party, store, tables in zip(parties, self.stores, self.tables, strict=True):
-            party.store, party.tables = store, tables
-            party.openings = None if rules is None else limits(rules)
+        """Run a program of a developer."""
+        called = load(program) if isinstance(program, str) else program
+
+        def body(party: Party) -> Any:
+            mine = [packets[party.seat] for packets in inputs]
+            return called(party, *[SecretArray.from_packet(party, packet) for packet in mine], **public)
+
+        for seat in range(4):
+            self.saw(seat, *(packets[seat] for packets in inputs))
+        return self._run([body] * 4, None)
+
+    def saw(self, server: int, *packets: InputPacket) -> None:
         if self.record:
-            for server, view in enumerate(self.views):
-                view += [part for packets in inputs for part in (packets[server].row, packets[server].column)]
+            self.views[server] += [part for packet in packets for part in (packet.row, packet.column)]
+
+    def _run(self, bodies: Sequence[Callable[[Party], Any]], rules: list[dict[str, Any]] | None) -> Outcome:
+        parties = self.parties = local_parties()
+        for party, store in zip(parties, self.stores, strict=True):
+            party.store = store
+            party.openings = None if rules is None else limits(rules)
 
         def tap(sender: int, receiver: int, message: Any) -> None:
             if self.record:
@@ -84,15 +127,7 @@ class LockstepServers:
             if self.tap is not None:
                 self.tap(sender, receiver, message)
 
-        async def whole(server: int) -> Any:
-            raw = stores_packets(program)
-            mine = [
-                packets[server] if raw else SecretArray.from_packet(parties[server], packets[server])
-                for packets in inputs
-            ]
-            return await program(parties[server], *mine, **public)
-
-        programs = [whole(server) for server in range(4)]
+        programs = [body(party) for body, party in zip(bodies, parties, strict=True)]
         try:
             parts, self.traffic = run_lockstep(programs, tap)
         finally:

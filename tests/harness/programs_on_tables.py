@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ppca.algorithms.second_moments import Blocks, second_moments
 from ppca.jobs.pools import submitter
-from ppca.jobs.uploads import Uploads, forget
-from ppca.protocol import Party
-from ppca.runtime.codec import PerServer
+from ppca.jobs.spool import Spool
+from ppca.jobs.uploads import Uploads
+from ppca.protocol import Party, SecretArray
 
 
-async def count_tables(party: Party) -> PerServer:
-    """Return how many uploads each server still holds."""
-    return PerServer(len(party.tables))
-
-
-async def moments(party: Party, *, table: str, rows: int, starts: list[int], workers: int | str) -> Any:
-    """The sums of a job, opened: products and columns, computed in six pieces by the workers."""
+async def moments(
+    party: Party, *inputs: SecretArray, tables: list[int], rows: int, starts: list[int], workers: int | str
+) -> Any:
+    """The sums of the rows of several tables, opened: products and columns, computed in six pieces by the workers."""
+    uploads = Uploads(party.server)
+    for table, part in zip(tables, inputs, strict=True):
+        spool = uploads.rows.setdefault(table, Spool(part.shape[1] * part.dtype.limbs))
+        spool.append(len(part), [(False, np.ascontiguousarray(split)) for split in part.data])
     with submitter(workers) as (submit, ahead):
-        source = Uploads.of(party, table).pieces(rows, 6)
+        source = uploads.pieces(rows, 6)
         products, columns = await second_moments(party, source, 6, Blocks(tuple(starts), True), submit, ahead)
-    await forget(party, table=table)
+    uploads.close()
     return {"products": products.reveal(why="test"), "columns": columns.reveal(why="test")}

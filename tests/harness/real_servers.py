@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from harness.pinned import OPERATOR_OF, Members
 from harness.waiting import PATIENCE
-from ppca.protocol import InputPacket
+from ppca.jobs.chunks import Chunk
 from ppca.server.attempt import Attempt
 from ppca.server.forking import ForkServer
 from ppca.server.router import Router
@@ -29,21 +29,21 @@ class RealServers:
         for router in self.routers:
             router.close()
 
-    def work(self, server: int, program: str, packets: Sequence[list[InputPacket]] = (), **fields: Any) -> Work:
+    def work(self, server: int, job: dict[str, Any], chunks: Iterable[Chunk] = (), **fields: Any) -> Work:
         fields = {"session": b"session", "timeout": PATIENCE, "start_timeout": PATIENCE, **fields}
         return Work(
             server=server,
             addresses=self.addresses,
             tls=self.members.tls(OPERATOR_OF[server]),
-            program=program,
-            packets=[four[server] for four in packets],
+            job=job,
+            chunks=(chunk.part(server) for chunk in chunks),
             **fields,
         )
 
     def start(
         self,
-        program: str,
-        packets: Sequence[list[InputPacket]] = (),
+        job: dict[str, Any],
+        chunks: Sequence[Chunk] = (),
         *,
         own: Callable[[int], dict[str, Any]] = lambda server: {},
         progress: Any = None,
@@ -51,7 +51,7 @@ class RealServers:
     ) -> Running:
         """The attempt of a job, at all four servers. `own`: what differs between the servers."""
         fields = {"session": secrets.token_bytes(32), **fields}
-        works = [self.work(server, program, packets, **{**fields, **own(server)}) for server in OPERATOR_OF]
+        works = [self.work(server, **{"job": job, "chunks": chunks, **fields, **own(server)}) for server in OPERATOR_OF]
         return Running(
             [Attempt(work, router, self.forks, progress) for work, router in zip(works, self.routers, strict=True)]
         )

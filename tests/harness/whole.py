@@ -18,18 +18,19 @@ from ppca.federation.membership import Membership
 from ppca.federation.objects import Object
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.state import Objects
+from ppca.jobs.forms import compute, digest_of
+from ppca.jobs.loading import job_of
+from ppca.jobs.registry import openings
 from ppca.jobs.uploads import Uploads
 from ppca.member import contributing
 from ppca.owner.tables.options import DEFAULTS
-from ppca.protocol import SecretArray, Traffic, local_parties, run_lockstep
+from ppca.protocol import Traffic, local_parties, run_lockstep
 from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
 from ppca.runtime.control import Message, MessageReader
-from ppca.runtime.programs import load
 from ppca.server.checking import Checker, answer
 from ppca.server.job_runner import JobRunner
 from ppca.server.keys import JOB
-from ppca.server.work import TABLE, Work
 
 GROUP_KEY = bytes(16)
 
@@ -124,16 +125,15 @@ class WholeJob:
     def run(self) -> dict[str, Any]:
         """One attempt: the unsealed result. Raises what the program raises."""
         works = [job_runner._work(self.job, "start") for job_runner in self.job_runners]
-        parties = local_parties()
-        for party, work in zip(parties, works, strict=True):
-            party.openings = limits(work.openings or [])
+        parties, job = local_parties(), job_of(works[0].job)
+        uploads = [Uploads(seat) for seat in range(4)]
+        for party, work, mine in zip(parties, works, uploads, strict=True):
+            party.openings = limits([line.rule() for line in openings(job)])
             party.store = dict(work.kept)
-            party.tables = {TABLE: _uploads(work)}
-        program = load(works[0].program)
-        running = [
-            program(party, *(SecretArray.from_packet(party, packet) for packet in work.packets), **work.public)
-            for party, work in zip(parties, works, strict=True)
-        ]
+            for part in work.chunks:
+                mine.add(part)
+        assert len({digest_of(job_of(work.job), mine) for work, mine in zip(works, uploads, strict=True)}) == 1
+        running = [compute(party, job, mine) for party, mine in zip(parties, uploads, strict=True)]
         try:
             parts, self.traffic = run_lockstep(running)
         finally:
@@ -143,13 +143,6 @@ class WholeJob:
         self.stores = [party.store for party in parties]
         result: dict[str, Any] = unsealed(parts)
         return result
-
-
-def _uploads(work: Work) -> Uploads:
-    uploads = Uploads()
-    for owner, packet, tags, order in work.chunks:
-        uploads.append(owner, packet, tags, work.server, order)
-    return uploads
 
 
 class Altered:

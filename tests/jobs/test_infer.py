@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.jobs import fit_job, run_rows, use_job
+from harness.jobs import fit_job, run_inputs, run_rows, use_job
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, Job
-from ppca.jobs import inference, rows
+from ppca.jobs import inference
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.errors import Refusal
 from ppca.jobs.infer import UseModel
@@ -57,7 +57,7 @@ def test_transform_of_several_batches(kept: tuple[LockstepServers, PCA]) -> None
     assert opened(lockstep_servers) == [("coordinates", (7, 2), "client")]
 
 
-@pytest.mark.parametrize(("standardize", "rounds"), [(False, 2), (True, 4)])
+@pytest.mark.parametrize(("standardize", "rounds"), [(False, 1), (True, 3)])
 def test_transform_takes_few_rounds_and_keeps_digits(standardize: bool, rounds: int) -> None:
     """Also of columns of unlike magnitudes and of rows far away."""
     unlike = X * [1e3, 1, 1e-2, 1] if standardize else X
@@ -150,15 +150,15 @@ def test_a_table_is_matched_and_used_in_one_run(lockstep_servers: LockstepServer
     tables = [with_ids(X[:, :2], ["a", "b"], np.arange(60)), with_ids(X[20:, 2:], ["c", "d"], np.arange(20, 60))]
     way = Columns("id")
     model = PCA(2, partition=way, servers=lockstep_servers, keep="m").fit(tables).shared_model()
-    runs = len(lockstep_servers.public)
+    runs = len(lockstep_servers.audits)
     found = model.transform_columns(tables, way, receiver=1)
-    assert len(lockstep_servers.public) == runs + 3  # two uploads and one program
+    assert len(lockstep_servers.audits) == runs + 1
     assert sorted(found.ids.tolist()) == list(range(20, 60))
     assert opened(lockstep_servers) == [
-        ("match pattern of pseudonyms", (40, 2), "servers"),
+        ("match pattern of pseudonyms", (40, 2), "lockstep_servers"),
         ("coordinates", (40, 2), "owner-2"),
     ]
-    assert lockstep_servers.tables == [{}] * 4
+    assert [spool.rows for each in lockstep_servers.uploads for spool in each.rows.values()] == [0] * 8
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
@@ -215,7 +215,7 @@ def test_new_columns_at_the_end_of_the_range_pass(of_columns: tuple[LockstepServ
 def fit(lockstep_servers: LockstepServers, least: int, **chosen: Any) -> Any:
     packets = [packet for part in np.array_split(X, 3) for packet in share_sums(moments(open_table(part)), 3)]
     job = fit_job(X.shape[1], 3, rows_at_least=least, fixed_iterations=8, **chosen)
-    return Job(lockstep_servers).run(rows.fit, *packets, job=job)
+    return run_inputs(lockstep_servers, job, *packets)
 
 
 def test_enough_rows_are_one_bit_more(lockstep_servers: LockstepServers) -> None:
@@ -241,19 +241,8 @@ def test_thresholds_of_models_of_very_small_and_large_units(scale: int, threshol
 
 @pytest.mark.parametrize("least", [61, 1 << 36, 1 << 40])
 def test_too_few_rows_are_refused_and_nothing_else_is_opened(least: int) -> None:
-    seen: list[Any] = []
-
-    class Watched(LockstepServers):
-        """Looks at the audits of a run that fails."""
-
-        def run(self, program: Any, inputs: Any, public: Any, progress: Any = None) -> Any:
-            async def watched(party: Any, *secrets: Any, **given: Any) -> Any:
-                seen.append(party)
-                return await program(party, *secrets, **given)
-
-            return super().run(watched, inputs, public, progress)
-
+    seats = LockstepServers()
     with pytest.raises(Refusal, match=f"fewer than {least:,} rows"):
-        fit(Watched(), least, keep="m")
-    assert {line.what for party in seen for line in party.audit} <= {"enough rows"}
-    assert all("m" not in party.store for party in seen)
+        fit(seats, least, keep="m")
+    assert {line.what for party in seats.parties for line in party.audit} <= {"enough rows"}
+    assert all("m" not in party.store for party in seats.parties)

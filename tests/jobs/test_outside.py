@@ -14,17 +14,16 @@ import numpy as np
 import pytest
 
 from harness.federation import MEMBERSHIP, OWNERS, RECEIVER
+from harness.jobs import run_inputs
 from harness.lockstep import LockstepServers
 from harness.whole import FourServers, WholeJob
 from ppca import open_table
 from ppca.algorithms.joint_covariance import JointCovariance
 from ppca.algorithms.scales import floating
-from ppca.estimator.job import Job
 from ppca.federation.approval_text import in_words, terms
 from ppca.federation.errors import FileRefused
 from ppca.federation.proposal import ProposedJob, propose
 from ppca.federation.serverfile import Policy
-from ppca.jobs import rows
 from ppca.jobs.checks import SpecError, check_switch
 from ppca.jobs.loading import as_data
 from ppca.jobs.openings import AllowedOpening
@@ -108,7 +107,7 @@ def mean_of(parts: dict[str, Any]) -> Any:
 def on_local_servers(job: JobSpec) -> tuple[dict[str, Any], list[str]]:
     here = LockstepServers()
     packets = [part for table in tables().values() for part in share_sums(moments(open_table(table)), len(OWNERS))]
-    found = Job(here).run(rows.fit, *packets, job=as_data(job))
+    found = run_inputs(here, as_data(job), *packets)
     return found["to"], [line["what"] for line in here.audits[-1][0]]
 
 

@@ -16,7 +16,6 @@ from harness.tables import with_ids
 from harness.waiting import until
 from ppca import PCA, Columns, Job
 from ppca.algorithms.second_moments import Blocks, local_product
-from ppca.jobs import uploads
 from ppca.jobs.operator import Operator
 from ppca.jobs.pools import submitter
 from ppca.owner.alignment.arrangement import Alignment, arrange
@@ -33,11 +32,10 @@ def moments(servers: LocalServers, workers: int | str) -> list[Any]:
     """The second moments and sums of the uploaded rows, which are integers in units of the grid."""
     records = [Records.of(table) for table in open_columns(TABLES, "id")]
     owners = [Centred.of(rows) for rows in arrange(records, Alignment("aligned"))]
-    job = Job(servers)
-    for chunk in (chunk for i, owner in enumerate(owners) for chunk in owner.chunks(i, False)):
-        job.run(uploads.upload, *chunk.packets, table="moments", owner=chunk.table)
-    found = job.run(programs.moments, table="moments", rows=len(X), starts=[0, 2, 4, 6], workers=workers)
-    job.run(uploads.forget, table="moments")
+    chunks = [chunk for i, owner in enumerate(owners) for chunk in owner.chunks(i, False)]
+    packets = [packet for chunk in chunks for packet in chunk.packets]
+    about = {"tables": [chunk.table for chunk in chunks], "rows": len(X), "starts": [0, 2, 4, 6], "workers": workers}
+    found = Job(servers).run(programs.moments, *packets, **about)
     return [(np.asarray(found[key]) * 2.0**48).tolist() for key in ("products", "columns")]
 
 

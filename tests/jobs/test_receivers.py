@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.jobs import fit_job
+from harness.jobs import fit_job, run_inputs
 from harness.lockstep import LockstepServers
 from ppca import PCA
-from ppca.estimator.job import Job
-from ppca.jobs import analysis, pca, rows
+from ppca.jobs import analysis, pca
 from ppca.jobs.errors import Refusal
 from ppca.jobs.kept import NotAllowed
 from ppca.owner.moments import moments
@@ -34,7 +33,7 @@ def fit(
 ) -> dict[str, Any]:
     job = fit_job(data.shape[1], 2, receivers, fixed_iterations=8, **chosen)
     packets = [packet for part in np.array_split(data, 2) for packet in share_sums(moments(open_table(part)), 2)]
-    found: dict[str, Any] = Job(lockstep_servers).run(rows.fit, *packets, job=job)
+    found: dict[str, Any] = run_inputs(lockstep_servers, job, *packets)
     return found
 
 

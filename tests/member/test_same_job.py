@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from harness.federation import OWNERS, RECEIVER, job
+from harness.jobs import run_inputs
 from harness.lockstep import LockstepServers
 from harness.whole import FourServers, WholeJob
 from ppca import open_table
-from ppca.estimator.job import Job
 from ppca.federation.proposal import ProposedJob
-from ppca.jobs import rows
 from ppca.jobs.loading import as_data
 from ppca.jobs.registry import openings
 from ppca.owner.moments import moments
@@ -51,7 +50,7 @@ def in_federation(made: ProposedJob, servers: FourServers, folder: Path) -> tupl
 def on_local_servers(made: ProposedJob) -> tuple[Any, list[Any]]:
     here = LockstepServers()
     packets = [packet for table in tables().values() for packet in share_sums(moments(open_table(table)), len(OWNERS))]
-    found = Job(here).run(rows.fit, *packets, job=as_data(ProposedJob(made.data).spec))
+    found = run_inputs(here, as_data(ProposedJob(made.data).spec), *packets)
     return found["to"], here.audits[-1][0]
 
 

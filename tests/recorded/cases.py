@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.jobs import fit_job, for_receivers, make_plan
+from harness.jobs import fit_job, for_receivers, make_plan, run_inputs
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, open_table
 from ppca.estimator.job import Job
 from ppca.estimator.partition import fit_columns
-from ppca.jobs import rows
 from ppca.owner.contribute import Source
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
@@ -150,7 +149,7 @@ def fit_for(receivers: dict[str, list[str]], **options: Any) -> Callable[[Lockst
     def run(servers: LockstepServers) -> Values:
         job = fit_job(6, 3, receivers, n_components=2, fixed_iterations=FIXED, **options)
         packets = [packet for part in row_owners() for packet in share_sums(moments(open_table(part)), 3)]
-        found = Job(servers).run(rows.fit, *packets, job=job)
+        found = run_inputs(servers, job, *packets)
         return {
             f"{name}: {part}": np.abs(value) for name, parts in found["to"].items() for part, value in parts.items()
         }

@@ -31,8 +31,8 @@ class CountingServers(LockstepServers):
     rounds: int = 0
     sent: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
-    def run(self, *args: Any, **more: Any) -> Any:
-        outcome = super().run(*args, **more)
+    def _run(self, *args: Any) -> Any:
+        outcome = super()._run(*args)
         self.rounds += outcome.account.rounds
         self.sent = [a + b for a, b in zip(self.sent, outcome.account.bytes_sent, strict=True)]
         return outcome

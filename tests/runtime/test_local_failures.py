@@ -200,18 +200,33 @@ def test_nothing_is_kept_unless_all_servers_finish(on_disk: bool, tmp_path: Path
             assert run(servers, program("kept_value"), name="new") == 2
 
 
-def test_a_table_is_forgotten_when_a_program_fails() -> None:
+def spooled(pid: int) -> int:
+    """Number of files without a name that a process has open."""
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return sum("deleted" in link for link in links)
+
+
+def test_rows_are_forgotten_when_a_job_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the job fails on the servers or its chunks cannot be made; the servers serve on."""
     with LocalServers(timeout=PATIENCE, developer=True) as servers:
-        job = Job(servers)
-        count = f"{Path(__file__).parents[1] / 'harness' / 'programs_on_tables.py'}:count_tables"
+        job, spec = Job(servers), job_of(use_job([0] * 4, ["transform"]))
+        large = Chunk(0, [share(np.ones((1 << 20, 4)))], rows=True)  # does not fit into the memory of spools
+        before = [spooled(pid) for pid in servers.pids]
+        seen: list[int] = []
 
-        def chunks() -> Iterator[Chunk]:
-            yield Chunk(0, [share(np.eye(2))], rows=True)
-            assert job.run(count) == [1] * 4
+        def chunks(fail: bool) -> Iterator[Chunk]:
+            for _ in range(14):
+                yield large
+            seen.extend(map(spooled, servers.pids))
+            if fail:
+                raise OSError("the file is gone")
 
+        with pytest.raises(OSError, match="the file is gone"):
+            job.run_job(spec, chunks(True))
         with pytest.raises(ServersFailed, match="keeps nothing under the name 'm'"):
-            job.run_job(job_of(use_job([0, 0], ["transform"])), chunks())
-        assert job.run(count) == [0] * 4
+            job.run_job(spec, chunks(False))
+        assert max(seen) > 0
+        assert [spooled(pid) for pid in servers.pids] == before
 
 
 def test_every_different_traceback_is_told_once() -> None:
@@ -256,7 +271,7 @@ def test_a_program_with_one_round_more_on_one_server(enduring: LocalServers) -> 
 def test_a_program_with_a_message_that_nobody_expects(enduring: LocalServers) -> None:
     with failing_program(enduring) as messages:
         run(enduring, program("extra_message"), X)
-    assert messages[0].startswith("server 0 sent 69 bytes to server 1, which expected 64")  # the key and the nonce
+    assert messages[0].startswith("server 0 sent 85 bytes to server 1, which expected 80")  # key, nonce and digest
 
 
 def test_ctrl_c_in_the_client() -> None:

@@ -17,7 +17,7 @@ from harness.waiting import PATIENCE
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InconsistentShares, InputPacket, InputRefused, SecretArray, share
 from ppca.runtime import CodecError, LocalServers, OperatorError, ProgramError, ServersFailed
-from ppca.runtime.programs import KEY_STAGE
+from ppca.runtime.execute import KEY_STAGE
 
 ULP = 2.0**-40
 X, Y = np.array([1.5, -2.0, 3.25]), np.array([4.0, 0.5, 3.0])
@@ -157,23 +157,18 @@ def test_files_that_cannot_be_loaded_are_refused(
 
 
 @pytest.mark.processes
-def test_servers_run_offered_programs_only(tmp_path: Any) -> None:
-    """A name is never enough to run code: neither a file, nor a module, nor a function of a job that is no program of it."""
+def test_servers_run_jobs_only(tmp_path: Any) -> None:
+    """A name is never enough to run code, whatever the client sends: the servers themselves take no such message."""
     own = tmp_path / "own.py"
     own.write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\nasync def main(party): ...\n")
-    names = [
-        f"{own}:main",
-        program("reveal"),
-        "asyncio:sleep",
-        "ppca.jobs.analysis:analyse",
-        "ppca.jobs.rows:recall_sums",
-    ]
     with LocalServers(timeout=60) as servers:
-        for name in [*names, "ppca.jobs.inference:largest", "ppca.jobs.nothing:fit"]:
-            with pytest.raises(ProgramError, match="not one of the programs that these servers offer"):
+        for name in (f"{own}:main", program("reveal"), "asyncio:sleep", "ppca.jobs.analysis:analyse"):
+            with pytest.raises(ProgramError, match="these servers run jobs only"):
                 run(servers, name)
+        servers.developer = True  # a client that does not follow the rules
+        with pytest.raises(ServersFailed, match="takes no message 'run' now"):
+            run(servers, f"{own}:main")
         assert not (tmp_path / "ran").exists()
-        assert run(servers, "ppca.jobs.uploads:forget", table="none") is None
 
 
 def test_functions_that_servers_cannot_find_are_refused(servers: LocalServers, pids: list[int]) -> None:
@@ -296,7 +291,7 @@ def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
     np.testing.assert_array_equal(result[2], np.sort(x))
     account = job.account
     keys = [seat["stages"][KEY_STAGE] for seat in account.stages]
-    assert [stage["bytes_sent"] for stage in keys] == [160, 32, 32, 0]
+    assert [stage["bytes_sent"] for stage in keys] == [208, 80, 80, 48]
     assert account.rounds - 1 == expected.traffic.rounds
     sent = [total - stage["bytes_sent"] for total, stage in zip(account.bytes_sent, keys, strict=True)]
     assert sent == expected.traffic.sent

@@ -4,7 +4,6 @@ process left."""
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -26,7 +25,9 @@ from harness.tables import with_ids
 from harness.waiting import PATIENCE
 from ppca import PCA
 from ppca.estimator.partition import Columns, column_data
-from ppca.jobs.loading import as_data
+from ppca.jobs.chunks import Chunk
+from ppca.jobs.loading import as_data, job_of
+from ppca.jobs.registry import openings
 from ppca.owner.alignment.arrangement import Alignment, arrange
 from ppca.owner.columns import Centred
 from ppca.owner.moments import moments
@@ -34,7 +35,7 @@ from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
-from ppca.protocol import InputPacket, share
+from ppca.protocol import share
 from ppca.receiver import PCAModel
 from ppca.receiver.unsealing import received, unsealed
 from ppca.runtime import Outcome, conversation
@@ -44,9 +45,8 @@ from ppca.server.work import AttemptFailed
 from ppca.transport.routes import preamble, route_of
 
 pytestmark = pytest.mark.processes
-ROWS, UPLOAD = "ppca.jobs.rows:fit", "ppca.jobs.uploads:upload"
 WAY = Alignment("psi", None, 10, False)
-PUBLIC: dict[str, Any] = {"job": fit_job(4, 3, fixed_iterations=14)}
+JOB: dict[str, Any] = fit_job(4, 3, fixed_iterations=14)
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +68,9 @@ def data(columns: int = 4, rows: int = 60) -> np.ndarray[Any, Any]:
     return generator.normal(size=(rows, columns)) @ np.diag(np.arange(1.0, columns + 1)) + 5.0
 
 
-def packets(values: np.ndarray[Any, Any], owners: int = 3) -> list[list[InputPacket]]:
+def chunks(values: np.ndarray[Any, Any], owners: int = 3) -> list[Chunk]:
     parts = np.array_split(values, owners)
-    return [packet for part in parts for packet in share_sums(moments(open_table(part)), owners)]
+    return [Chunk(number, share_sums(moments(open_table(part)), owners)) for number, part in enumerate(parts)]
 
 
 def model_of(run: Running, width: int) -> PCAModel:
@@ -82,7 +82,7 @@ def model_of(run: Running, width: int) -> PCAModel:
 
 def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: RealServers) -> None:
     values, told = data(), []
-    run = seats.start(ROWS, packets(values), public=PUBLIC, progress=lambda *news: told.append(news))
+    run = seats.start(JOB, chunks(values), progress=lambda *news: told.append(news))
     found = model_of(run, 4)
     local = PCA(fixed_iterations=14, servers=LockstepServers()).fit(np.array_split(values, 3))
     np.testing.assert_allclose(found.components, local.components_, atol=1e-6)
@@ -96,8 +96,8 @@ def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: RealServers) -> N
 
 def test_two_jobs_at_the_same_time_over_the_same_ports(seats: RealServers) -> None:
     first, second = data(4), data(5, 80)
-    jobs = [{"job": fit_job(width, 3, fixed_iterations=14)} for width in (4, 5)]
-    runs = [seats.start(ROWS, packets(values), public=job) for values, job in zip((first, second), jobs, strict=True)]
+    jobs = [fit_job(width, 3, fixed_iterations=14) for width in (4, 5)]
+    runs = [seats.start(job, chunks(values)) for values, job in zip((first, second), jobs, strict=True)]
     for run, values in zip(runs, (first, second), strict=True):
         found = model_of(run, values.shape[1])
         np.testing.assert_allclose(found.mean, values.mean(0), rtol=1e-9)
@@ -112,7 +112,7 @@ def test_a_stranger_on_the_mesh_port_disturbs_nobody(seats: RealServers) -> None
     strangers[1].sendall(b"GET / HTTP/1.1\r\nHost: localhost.localdomain\r\n\r\n")
     strangers[2].sendall(preamble(3, route_of(session)) + b"no TLS at all, of job_state" * 10)
     values = data()
-    run = seats.start(ROWS, packets(values), public=PUBLIC, session=session)
+    run = seats.start(JOB, chunks(values), session=session)
     np.testing.assert_allclose(model_of(run, 4).mean, values.mean(0), rtol=1e-9)
     for sock in strangers:
         sock.close()
@@ -124,9 +124,8 @@ class Slow:
     def __init__(self, seats: RealServers) -> None:
         self.begun = threading.Event()
         self.run = seats.start(
-            ROWS,
-            packets(data(40, 200)),
-            public={"job": fit_job(40, 3, fixed_iterations=4000)},
+            fit_job(40, 3, fixed_iterations=4000),
+            chunks(data(40, 200)),
             progress=lambda *_: self.begun.set(),
         )
         assert self.begun.wait(PATIENCE)
@@ -145,16 +144,19 @@ def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: RealServers) 
     assert_gone(slow.run.pids)
 
 
-def test_a_program_that_fails_is_named_by_the_type_of_its_exception(seats: RealServers) -> None:
+def test_a_job_that_fails_is_named_by_the_type_of_its_exception(seats: RealServers) -> None:
     """What peers and logs may say of it is free of its text."""
-    failed = seats.start(UPLOAD, [share(np.eye(2))], public={"table": "t", "owner": [4711]}).failed()
-    own = [one for one in failed if "unhashable" in str(one)]  # others may have heard of it from these before
+    inputs = chunks(data())
+    inputs[1].packets.pop()  # the servers check contributions before an attempt; this one was not checked
+    failed = seats.start(JOB, inputs).failed()
+    own = [one for one in failed if one.failure.trace]  # others may have heard of it from these before
     assert own
     for one in own:
-        assert one.failure.cause == "TypeError"
-        assert one.failure.places.startswith("append:")
+        assert str(one).startswith(f"{one.failure.cause}: ")
+        assert one.failure.places.startswith(("enter:", "stack", "concatenate", "_stacked"))
     told = [one.failure.reason + one.failure.cause + one.failure.places for one in failed]
-    assert not any("unhashable" in text for text in told)
+    texts = [str(one).partition(": ")[2] for one in own]
+    assert not any(text in each for text in texts for each in told)
 
 
 def test_an_attempt_that_is_stopped_says_so(seats: RealServers) -> None:
@@ -169,9 +171,8 @@ def test_an_attempt_that_is_stopped_says_so(seats: RealServers) -> None:
 def test_an_attempt_has_a_limit_of_its_own(seats: RealServers) -> None:
     """Peers that answer every round in time cannot hold it for ever."""
     failed = seats.start(
-        ROWS,
-        packets(data(40, 200)),
-        public={"job": fit_job(40, 3, fixed_iterations=4000)},
+        fit_job(40, 3, fixed_iterations=4000),
+        chunks(data(40, 200)),
         own=lambda seat: {"attempt_timeout": 1.0} if seat == 1 else {},
     ).failed()
     assert str(failed[1]) == "the attempt took longer than 1 s ([work] attempt_timeout)"
@@ -180,19 +181,19 @@ def test_an_attempt_has_a_limit_of_its_own(seats: RealServers) -> None:
 
 
 def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: RealServers) -> None:
-    attempt = Attempt(seats.work(0, ROWS, packets(data()), public=PUBLIC), seats.routers[0], seats.forks)
+    attempt = Attempt(seats.work(0, JOB, chunks(data())), seats.routers[0], seats.forks)
     attempt.kill()
     with pytest.raises(AttemptFailed, match="this server stopped the attempt"):
         attempt.run()
     assert attempt._process is None
 
 
-def test_pieces_that_cannot_be_made_end_the_attempt(seats: RealServers) -> None:
-    def chunks() -> Iterator[Any]:
-        yield 0, share(np.eye(3))[0], None, None
+def test_chunks_that_cannot_be_made_end_the_attempt(seats: RealServers) -> None:
+    def made() -> Iterator[Chunk]:
+        yield Chunk(0, [share(np.eye(3))], rows=True)
         raise OSError("the envelope is gone")
 
-    attempt = Attempt(seats.work(0, ROWS, public=PUBLIC, chunks=chunks()), seats.routers[0], seats.forks)
+    attempt = Attempt(seats.work(0, JOB, made()), seats.routers[0], seats.forks)
     with pytest.raises(OSError, match="the envelope is gone"):
         attempt.run()
     assert attempt._process is not None
@@ -200,45 +201,53 @@ def test_pieces_that_cannot_be_made_end_the_attempt(seats: RealServers) -> None:
 
 
 def test_a_missing_seat_is_named_and_the_attempt_may_be_repeated(seats: RealServers) -> None:
-    work = seats.work(0, ROWS, packets(data()), public=PUBLIC, start_timeout=1.0)
+    work = seats.work(0, JOB, chunks(data()), start_timeout=1.0)
     with pytest.raises(AttemptFailed, match=r"no connection with server 1 and server 2 and server 3") as caught:
         Attempt(work, seats.routers[0], seats.forks).run()
     assert not caught.value.final
 
 
-@pytest.mark.parametrize(
-    ("program", "public", "message"),
-    [
-        ("os:system", {}, "not one of the programs that these servers offer"),
-        (ROWS, {"wrong": 1}, "takes .* but was given"),
-    ],
-)
-def test_what_cannot_be_run_is_final(seats: RealServers, program: str, public: dict[str, Any], message: str) -> None:
-    failed = seats.start(program, packets(data()), public=public).failed()
+def test_what_is_no_job_is_final(seats: RealServers) -> None:
+    failed = seats.start({**JOB, "analysis": {"name": "os/1"}}).failed()
     for one in failed:
         assert one.final
-        assert re.search(message, str(one))
+        assert "choose from infer/1, pca/1" in str(one)
+
+
+def test_one_server_with_another_job_stops_the_attempt(seats: RealServers) -> None:
+    """All servers compare a digest of the job before anything is computed, also those that share no key."""
+    other = fit_job(4, 3, fixed_iterations=15)
+    failed = seats.start(JOB, chunks(data()), own=lambda seat: {"job": other} if seat == 2 else {}).failed()
+    assert any(one.final for one in failed)
+    assert all("not given the same job: server" in str(one) for one in failed)
+    assert any("server 2 has another job" in str(one) for one in failed)
+
+
+def test_one_server_with_inputs_of_other_shapes_stops_the_attempt(seats: RealServers) -> None:
+    own = lambda seat: {"chunks": chunks(data(rows=80), 4)[:3]} if seat == 1 else {}  # noqa: E731
+    narrow = lambda seat: {"chunks": chunks(data(3))} if seat == 1 else own(seat)  # noqa: E731
+    failed = seats.start(JOB, chunks(data()), own=narrow).failed()
+    assert all("not given the same job" in str(one) for one in failed)
 
 
 def test_inputs_beyond_the_limit_are_final(seats: RealServers) -> None:
-    failed = seats.start(ROWS, packets(data()), public=PUBLIC, input_bytes=1000).failed()
+    failed = seats.start(JOB, chunks(data()), input_bytes=1000).failed()
     assert all(one.final for one in failed)
     assert all("its operator allows 1,000" in str(one) for one in failed)
 
 
 def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: RealServers) -> None:
     values = data()
-    public = {"job": fit_job(4, 3, fixed_iterations=14, keep="kept", allow=("transform",))}
-    done = seats.start(ROWS, packets(values), public=public).done()
+    job = fit_job(4, 3, fixed_iterations=14, keep="kept", allow=("transform",))
+    done = seats.start(job, chunks(values)).done()
     assert [set(one.kept) for one in done] == [{"kept"}] * 4
     assert not np.array_equal(done[0].kept["kept"]["vectors"][0], done[1].kept["kept"]["vectors"][0])  # type: ignore[index]
     result = received(unsealed([one.ran.result for one in done]))
     new = np.ldexp(values[:3], -int(result["exponents"][0]))
-    rows = share(new)
     again = seats.start(
-        "ppca.jobs.inference:infer",
-        public={"job": use_job([int(result["exponents"][0])] * 4, ["transform"], model="kept")},
-        own=lambda seat: {"kept": done[seat].kept, "chunks": [(0, rows[seat], None, None)]},
+        use_job([int(result["exponents"][0])] * 4, ["transform"], model="kept"),
+        [Chunk(0, [share(new)], rows=True)],
+        own=lambda server: {"kept": done[server].kept},
     ).done()
     found = received(unsealed([one.ran.result for one in again]))["coordinates"]
     coordinates = found * np.ldexp(1.0, int(result["exponents"][0]))
@@ -247,55 +256,14 @@ def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: RealServers)
     assert [one.kept for one in again] == [{}] * 4
 
 
-LISTED = [
-    {"what": what, "to": to, "most": 2 if to == "servers" else 1}
-    for to, things in {
-        "servers": ["verification bit", "shuffled ranks"],
-        "client": [
-            *("number of rows", "scale exponents", "components", "explained variance", "total variance"),
-            *("scale of the variance", "means", "scale of the means"),
-        ],
-    }.items()
-    for what in things
-]
-
-
 def test_a_job_opens_what_it_lists(seats: RealServers) -> None:
-    values = data()
-    run = seats.start(ROWS, packets(values), public=PUBLIC, openings=LISTED)
-    assert {line["what"] for line in model_of(run, 4).audit} == {entry["what"] for entry in LISTED}
-
-
-@pytest.mark.parametrize("missing", ["verification bit", "means"])
-def test_what_a_job_does_not_list_is_not_opened_and_final(seats: RealServers, missing: str) -> None:
-    listed = [entry for entry in LISTED if entry["what"] != missing]
-    failed = seats.start(ROWS, packets(data()), public=PUBLIC, openings=listed).failed()
-    assert any(one.final for one in failed)
-    # A server that had not come so far yet hears it from a peer.
-    assert all(
-        f"'{missing}' to " in str(one) and "is not in the list of openings of this job" in str(one) for one in failed
-    )
-
-
-def test_one_seat_with_a_shorter_list_stops_the_job(seats: RealServers) -> None:
-    """Every server enforces the list that it was given, and sends nothing of what is not on it. The bit is opened in the last
-    round, within columns: the servers of the other column may have finished, but a job needs all four."""
-    listed = [entry for entry in LISTED if entry["what"] != "verification bit"]
-    outcomes = seats.start(
-        ROWS, packets(data()), public=PUBLIC, own=lambda seat: {"openings": listed if seat == 2 else LISTED}
-    ).outcomes()
-    refused, mate = outcomes[2], outcomes[0]
-    assert isinstance(refused, AttemptFailed)
-    assert refused.final
-    assert "'verification bit' to 'servers' is not in the list" in str(refused)
-    assert isinstance(mate, AttemptFailed)
-    assert "server 2 aborted" in str(mate)
+    listed = {line.what for line in openings(job_of(JOB))}
+    assert {line["what"] for line in model_of(seats.start(JOB, chunks(data())), 4).audit} == listed
 
 
 def test_a_refusal_is_final_and_says_why(seats: RealServers) -> None:
-    job, rows = use_job([0, 0], ["transform"], model="nothing"), share(np.eye(2))
-    own = lambda seat: {"chunks": [(0, rows[seat], None, None)]}  # noqa: E731
-    failed = seats.start("ppca.jobs.inference:infer", public={"job": job}, own=own).failed()
+    job = use_job([0, 0], ["transform"], model="nothing")
+    failed = seats.start(job, [Chunk(0, [share(np.eye(2))], rows=True)]).failed()
     assert any(one.final for one in failed)
     assert any("keeps nothing under the name 'nothing'" in str(one) for one in failed)
 
@@ -303,26 +271,20 @@ def test_a_refusal_is_final_and_says_why(seats: RealServers) -> None:
 # -- owners of columns, and what is asked of kept models -----------------------------------------------------------------
 
 
-def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[InputPacket]], list[Any], dict[str, Any]]:
-    """What owners of columns send: packets, pieces of all four servers, and the public parameters."""
+def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[dict[str, Any], list[Chunk]]:
+    """A job of column owners, and what they send."""
     arranged = arrange([Records.of(table) for table in open_columns(tables, "id")], way)
     parts, widths = [Centred.of(rows) for rows in arranged], [rows.values.shape[1] for rows in arranged]
     own = way.owners_know_rows
-    packets = [
-        packet
-        for part in parts
-        for packet in ([*part.share_scales(), part.share_own()] if own else part.share_scales())
-    ]
-    chunks = [chunk for number, part in enumerate(parts) for chunk in part.chunks(number, own)]
+    chunks = []
+    for number, part in enumerate(parts):
+        chunks.append(Chunk(number, [*part.share_scales(), *([part.share_own()] if own else [])]))
+        chunks += part.chunks(number, own)
     partition = Columns("id", way.way, minimum=way.minimum)
     job = make_plan(fixed_iterations=14, partition=partition).job(
         column_data("columns", widths, partition), len(tables)
     )
-    return packets, chunks, {"job": as_data(job)}
-
-
-def chunks_of(chunks: list[Any], seat: int) -> Iterator[Any]:
-    return ((chunk.table, chunk.packets[0][seat], chunk.tags, None) for chunk in chunks)
+    return as_data(job), chunks
 
 
 def halves(values: np.ndarray[Any, Any], skip: int = 10) -> list[Any]:
@@ -334,10 +296,7 @@ def halves(values: np.ndarray[Any, Any], skip: int = 10) -> list[Any]:
 def test_a_fit_of_columns_is_one_run(seats: RealServers) -> None:
     """Pieces of both owners are uploaded, matched by tags and analysed by one program."""
     values = data()
-    packets, chunks, public = columns_job(halves(values))
-    run = seats.start(
-        "ppca.jobs.columns:fit", packets, public=public, own=lambda seat: {"chunks": chunks_of(chunks, seat)}
-    )
+    run = seats.start(*columns_job(halves(values)))
     found = model_of(run, 4)
     assert found.rows == len(values) - 10
     np.testing.assert_allclose(found.mean, values[10:].mean(0), rtol=1e-8)
@@ -345,20 +304,14 @@ def test_a_fit_of_columns_is_one_run(seats: RealServers) -> None:
 
 
 def test_too_few_common_rows_are_final(seats: RealServers) -> None:
-    packets, chunks, public = columns_job(halves(data(), skip=55))
-    failed = seats.start(
-        "ppca.jobs.columns:fit", packets, public=public, own=lambda seat: {"chunks": chunks_of(chunks, seat)}
-    ).failed()
+    failed = seats.start(*columns_job(halves(data(), skip=55))).failed()
     assert any(one.final for one in failed)
     texts = [str(one) for one in failed]
     assert all("fewer than 10 ids are common to all 2 owners" in text for text in texts), texts
 
 
-def test_too_few_rows_are_final_and_nothing_else_is_opened(seats: RealServers) -> None:
-    listed = [{"what": "enough rows", "to": "servers", "most": 1}]
-    failed = seats.start(
-        ROWS, packets(data()), public={"job": fit_job(4, 3, rows_at_least=61)}, openings=listed
-    ).failed()
+def test_too_few_rows_are_final(seats: RealServers) -> None:
+    failed = seats.start(fit_job(4, 3, rows_at_least=61), chunks(data())).failed()
     assert any(one.final for one in failed)
     assert all("fewer than 61 rows" in str(one) for one in failed)
 
@@ -380,9 +333,9 @@ def test_nothing_secret_is_on_the_command_line(seats: RealServers) -> None:
 def test_workers_end_with_their_daemon(tmp_path: Path) -> None:
     """A daemon that is killed in the middle of a job takes its workers along."""
     script = """
-from harness.real_servers import Seats
+from harness.real_servers import RealServers
 from test_attempt import Slow
-slow = Slow(Seats())
+slow = Slow(RealServers())
 print(*slow.run.pids, flush=True)
 slow.run.outcomes()
 """
@@ -430,7 +383,7 @@ def test_a_worker_holds_no_descriptor_of_another_one(seats: RealServers) -> None
 
 def test_the_process_that_forks_has_one_thread_and_leaves_no_core(seats: RealServers) -> None:
     """A fork copies the thread that calls it only; locks of others would stay locked for ever."""
-    seats.start(ROWS, packets(data()), public=PUBLIC).done()
+    seats.start(JOB, chunks(data())).done()
     place = Path(f"/proc/{fork_server(seats)}")
     assert len(list((place / "task").iterdir())) == 1
     limits = (place / "limits").read_text()
@@ -444,7 +397,7 @@ def test_a_killed_fork_server_fails_its_attempts_and_is_replaced(seats: RealServ
     assert not any(one.final for one in failed)
     assert any("killed by SIGKILL" in str(one) for one in failed)
     assert_gone(slow.run.pids, within=PATIENCE)
-    seats.start(ROWS, packets(data()), public=PUBLIC).done()
+    seats.start(JOB, chunks(data())).done()
     assert fork_server(seats) != former
 
 

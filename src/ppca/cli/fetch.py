@@ -141,7 +141,7 @@ def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
     """The table of an infer job: its name and columns."""
     import numpy as np
 
-    from ..jobs.infer import scale_of
+    from ..jobs.inference import scale_of
 
     result, scale = evidence.result(), scale_of(evidence.job.spec)
     found: dict[str, object] = {}

@@ -20,9 +20,8 @@ from ..jobs.spec import CLIENT, JobSpec
 from ..protocol import InputPacket, share
 from ..receiver.unsealing import unsealed
 from ..runtime import Account, LocalServers, ProgramError, Servers
-from ..runtime.job_runs import RunsPrograms
 from ..runtime.programs import Program
-from ..runtime.servers import Progress
+from ..runtime.servers import Progress, RunsPrograms
 
 
 class Job:

@@ -1,11 +1,9 @@
-"""Program for column owners: second moments over the rows that all owners have, in chunks of rows, then the
-analysis."""
+"""The form "columns": second moments over the rows that all column owners have, in pieces, become one covariance."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,36 +24,30 @@ from ..algorithms.second_moments import (
 )
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from .analysis import Parameters
+from .errors import NoResult
 from .input_checks import check_ranges, check_row_shares
 from .kept import drop_sums
-from .loading import job_of
-from .pools import Workers, submitter
+from .pools import submitter
 from .spec import JobSpec
-from .uploads import Uploads, align, forget
+from .uploads import Uploads, align
 
 
-async def fit(
-    party: Party, *inputs: SecretArray, table: str, workers: Workers = 0, job: dict[str, Any]
-) -> dict[str, Any]:
-    """Fit a joint PCA to the rows that all owners have. The answer states their number, or why there are too few.
+async def enter(party: Party, job: JobSpec, uploads: Uploads) -> JointCovariance:
+    """Return the joint covariance of the rows that all owners have. Raises `NoResult` if there are too few.
 
     Inputs, owner by owner: exponents of its columns; exponents, mantissas and upper halves of the mantissas of the
     numbers that it subtracted from them; if `Data.owners_multiply`, its own second moments.
     """
-    spec = job_of(job)
-    data, owners = spec.data, spec.data.checked_owners
+    inputs, data, owners = uploads.inputs(party), job.data, job.data.checked_owners
     widths, own = data.widths, data.owners_multiply
     with party.stage("align"):
-        answer = align(party, table, data)
-    if "refused" in answer:
-        return answer
-    rows: int = answer["rows"]
-    if refused := too_few(rows, spec):
-        return {"rows": rows, "refused": refused}
+        rows = align(party, uploads, data).rows
+    if refused := too_few(rows, job):
+        raise NoResult(refused, rows=rows)
     limit = None if data.align is None else data.align.row_share_at_most
     if limit is not None and rows * math.sqrt(max(widths)) >= MAX_SIZE:
-        return {"rows": rows, "refused": f"row_share_at_most cannot be checked for {rows:,} common rows; omit it"}
-    drop_sums(party, spec.keep)
+        raise NoResult(f"row_share_at_most cannot be checked for {rows:,} common rows; leave it out", rows=rows)
+    drop_sums(party, job.keep)
     parts = 5 if own else 4
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
     starts = (0, *np.cumsum(widths).tolist())
@@ -63,25 +55,24 @@ async def fit(
     count = min(rows, max(data.pieces or 1, -(-rows // MAX_CHUNK_ROWS)))
     if owners is not None:
         with party.stage("input checks"):
-            entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
+            entries = (words[..., None] for words in uploads.pieces(rows, count))
             await _check(party, exponent, offsets, entries, rows, widths, owners)
             if limit is not None:
-                again, whose = Uploads.of(party, table).pieces(rows, count), np.repeat(np.arange(len(widths)), widths)
+                again, whose = uploads.pieces(rows, count), np.repeat(np.arange(len(widths)), widths)
                 shares = await dominant_row_conditions(party, again, rows, limit, whose, len(widths))
                 await check_row_shares(party, shares, owners, limit)
-    with party.stage("second moments"), submitter(workers) as (submit, ahead):
-        source = Uploads.of(party, table).pieces(rows, count)
+    with party.stage("second moments"), submitter(uploads.workers) as (submit, ahead):
+        source = uploads.pieces(rows, count)
         products, columns = await second_moments(party, source, count, blocks, submit, ahead)
-        await forget(party, table=table)
-        packed = _packed(products, blocks, inputs[4::5] if own else (), widths)
+        uploads.close_rows()
+        packed = _packed(products, blocks, tuple(inputs[4::5]) if own else (), widths)
     with party.stage("covariance"):
         centred, means = await central(packed, columns, rows)
         largest, grid = await means_on_grid(means, exponent, offsets, shrink(rows))
         if not data.standardize:
             centred, exponent = await in_common_scale(centred, exponent)
             exponent = exponent.reshape(1)
-    joint = JointCovariance(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR)
-    return {"rows": rows, **await spec.analysis.run(party, joint, spec)}
+    return JointCovariance(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR)
 
 
 async def _check(

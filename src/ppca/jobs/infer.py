@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from ..protocol import Party
 from .checks import SpecError, check_name, check_range
+from .inference import FLAGS, INVERSE, OPENED, SCORES, TRANSFORM, use
+from .new_rows import SharedRows
 from .openings import SAME_UNITS, AllowedOpening
 from .spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, Analysis, JobSpec
-
-TRANSFORM, SCORES, FLAGS, INVERSE = "transform", "scores", "flags", "inverse"
-OPENED = {
-    TRANSFORM: "coordinates",
-    SCORES: "anomaly scores",
-    FLAGS: "anomaly flags",
-    INVERSE: "rebuilt rows",
-}
-"""The values that are revealed for each part of the result."""
-
-
-def scale_of(job: JobSpec) -> int:
-    """Return the exponent of two of one unit of the servers in the units of the data; scores have its square."""
-    return 0 if job.data.standardize or job.data.scales is None else job.data.scales[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +69,11 @@ class UseModel(Analysis):
         found = [AllowedOpening(SAME_UNITS)] if job.data.check_inputs else []
         ((receiver, parts),) = job.receivers.items()
         return found + [AllowedOpening(OPENED[part], receiver) for part in self.PARTS if part in parts]
+
+    async def run(self, party: Party, table: SharedRows, job: JobSpec) -> dict[str, Any]:
+        """See `Analysis.run`."""
+        limits = {"threshold": self.threshold, "contamination": self.contamination}
+        return await use(party, table, job, model=self.model, **limits)
 
     def terms(self, job: JobSpec) -> list[str]:
         """See `Analysis.terms`."""

@@ -9,23 +9,27 @@ flags       score above a public threshold, or the `contamination` fraction of r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..protocol import Held, Party, RingType, SecretArray, concatenate, together
 from .errors import Refusal
-from .infer import INVERSE, SCORES, TRANSFORM, UseModel, scale_of
-from .input_checks import check_ranges
-from .input_types import COORDINATE, ROW_FRAC, row_type
+from .input_types import ROW_FRAC
 from .kept import UNITS, check_allowed, kept
-from .loading import job_of
+from .new_rows import SharedRows
 from .openings import SAME_UNITS
-from .spec import COORDINATES, Data, JobSpec
-from .uploads import Uploads, align, forget
+from .spec import COORDINATES, JobSpec
+
+TRANSFORM, SCORES, FLAGS, INVERSE = "transform", "scores", "flags", "inverse"
+OPENED = {
+    TRANSFORM: "coordinates",
+    SCORES: "anomaly scores",
+    FLAGS: "anomaly flags",
+    INVERSE: "rebuilt rows",
+}
+"""What is revealed for each part."""
 
 SCORE_FRAC = 50
 """Fractional bits of scores. So many that squares of small residuals keep their digits."""
@@ -39,9 +43,6 @@ MAX_SCORE = 1.5 * 2.0**45
 
 COARSE = RingType(128, 16, 92)
 """Format of scores with about seven digits: its span holds the sum over all rows that owners can send."""
-
-NUMBERS = 1 << 19
-"""Maximum number of entries of joint rows that are processed at a time, whatever the number of rows."""
 
 
 async def centred(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
@@ -108,70 +109,53 @@ async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray
     return score.retype(SCORE)
 
 
-@dataclass(frozen=True)
-class Use:
-    """Request to a kept model: parts of `UseModel`, for one receiver. threshold: in squared units of the servers."""
-
-    parts: tuple[str, ...]
-    threshold: float | None
-    contamination: float | None
-    receiver: str
-
-    @classmethod
-    def of(cls, job: JobSpec) -> Self:
-        """Return the request of a job. Convert its threshold from squared units of the data to those of the servers."""
-        if not isinstance(job.analysis, UseModel):
-            raise Refusal(f"{job.analysis.NAME} does not use a kept model")
-        ((receiver, parts),) = job.receivers.items()
-        use, scale = job.analysis, scale_of(job)
-        unit = math.ldexp(1.0, scale)
-        threshold = use.threshold
-        if threshold is not None:  # if all columns were constant, the unit is zero and so are all scores
-            try:
-                threshold = min(math.ldexp(threshold, -2 * scale), HIGHEST) if unit else HIGHEST
-            except OverflowError:
-                threshold = HIGHEST
-        return cls(tuple(parts), threshold, use.contamination, receiver)
+def scale_of(job: JobSpec) -> int:
+    """Return the exponent of two of one unit of the servers in the units of the data; scores have its square."""
+    return 0 if job.data.standardize or job.data.scales is None else job.data.scales[0]
 
 
-async def infer(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Use a kept model on uploaded rows and erase them; or return why there are too few rows in common.
+async def use(
+    party: Party,
+    table: SharedRows,
+    job: JobSpec,
+    *,
+    model: str,
+    threshold: float | None = None,
+    contamination: float | None = None,
+) -> dict[str, Any]:
+    """Use the kept model of this name on new rows, for what the one receiver of the job gets.
 
-    If rows are joined by tags, the receiver gets the tags of the common rows: an owner can recognise its ids by them.
-    If several column owners are checked, their numbers must be in range (`input_checks`).
+    threshold: in squared units of the data; contamination: a fraction of the rows. If rows were joined by tags, the receiver is
+    told their tags: if it is one of the owners, it knows its ids by them.
     """
-    spec = job_of(job)
-    use, data = Use.of(spec), spec.data
-    arrays, fit = _granted(party, spec, use)
-    uploads, told = Uploads.of(party, table), {}
-    if data.align is not None:
-        with party.stage("align"):
-            answer = align(party, table, data)
-        if "refused" in answer:
-            return answer
-        told = {"rows": answer["rows"]}
-    rows = told["rows"] if told else sum(spool.rows for spool in uploads.rows.values())
-    if not rows:
-        raise Refusal("there are zero new rows. Contribute at least one row")
-    check_number(rows, data.rows_at_least)
-    await check_units(party, arrays, spec)
-    owners = data.checked_owners
-    if data.align is not None and owners is not None and len(owners) > 1:
-        with party.stage("input checks"):
-            await _check_rows(party, uploads, rows, data, owners)
-    batches = _own_rows(party, uploads, data) if data.align is None else _common_rows(party, uploads, rows, data)
-    found = await _inferred(party, batches, arrays, use)
-    await forget(party, table=table)
-    tags = {"tags": answer["tags"]} if told and "tags" in answer else {}
-    return {"fit": fit, **told, "to": {use.receiver: {**tags, **found}}}
+    ((receiver, parts),) = job.receivers.items()
+    arrays, public = kept(party, model)
+    for part in parts:
+        check_allowed(public["allowed"], part, receiver)
+    await check_units(party, arrays, job)
+    kind = parts[0] if parts[0] in (TRANSFORM, INVERSE) else SCORES
+    with party.stage({TRANSFORM: "transform", INVERSE: "inverse transform"}.get(kind, "detect")):
+        every = await _of_all(table, arrays, kind)
+        if kind == SCORES:
+            limit = None if threshold is None else _threshold(threshold, job)
+            found = await _verdicts(party, every.retype(SCORE), parts, receiver, limit, contamination)
+        else:
+            name = {TRANSFORM: "coordinates", INVERSE: "rebuilt"}[kind]
+            found = {name: every.reveal(receiver, what=OPENED[kind], why="agreed result")}
+    told = {"rows": table.count} if table.common else {}
+    tags = {} if table.tags is None else {"tags": table.tags}
+    return {"fit": public["fit"], **told, "to": {receiver: {**tags, **found}}}
 
 
-def check_number(rows: int, least: int | None) -> None:
-    """Raise `Refusal` if there are fewer new rows than the job or an operator requires. Servers see their number."""
-    if least is not None and rows < least:
-        raise Refusal(
-            f"there are {rows:,} new rows; this job needs at least {least:,} (rows_at_least). Nothing was computed."
-        )
+def _threshold(threshold: float, job: JobSpec) -> float:
+    """The threshold of a job in squared units of the servers. If all columns were constant, unit and scores are zero."""
+    scale = scale_of(job)
+    if not math.ldexp(1.0, scale):
+        return HIGHEST
+    try:
+        return min(math.ldexp(threshold, -2 * scale), HIGHEST)
+    except OverflowError:
+        return HIGHEST
 
 
 async def check_units(party: Party, model: dict[str, SecretArray], job: JobSpec) -> None:
@@ -197,36 +181,19 @@ async def check_units(party: Party, model: dict[str, SecretArray], job: JobSpec)
             )
 
 
-def _granted(party: Party, job: JobSpec, use: Use) -> tuple[dict[str, SecretArray], str]:
-    """Return the arrays of a model and the run that made it; raise `NotAllowed` if this use is not allowed."""
-    assert isinstance(job.analysis, UseModel)
-    arrays, public = kept(party, job.analysis.model)
-    for part in use.parts:
-        check_allowed(public["allowed"], part, use.receiver)
-    return arrays, public["fit"]
-
-
-async def _inferred(
-    party: Party, batches: Iterable[SecretArray], model: dict[str, SecretArray], use: Use
-) -> dict[str, Any]:
-    """Compute and reveal the requested parts for all rows."""
+async def _of_all(table: SharedRows, model: dict[str, SecretArray], kind: str) -> SecretArray:
+    """Coordinates, rebuilt rows or scores of all rows."""
     found: list[SecretArray] = []
-    kind = use.parts[0] if use.parts[0] in (TRANSFORM, INVERSE) else SCORES
-    with party.stage({TRANSFORM: "transform", INVERSE: "inverse transform"}.get(kind, "detect")):
-        for batch in batches:
-            _check_width(batch, model, kind)
-            if kind == TRANSFORM:
-                found.append(await coordinates(batch, model))
-            elif kind == INVERSE:
-                found.append(await rebuilt(batch, model))
-            else:
-                found.append(await residuals(*await project(batch, model), model))
-        every: SecretArray = concatenate(found)
+    for batch in table.batches():
+        _check_width(batch, model, kind)
         if kind == TRANSFORM:
-            return {"coordinates": every.reveal(use.receiver, what="coordinates", why="agreed result")}
-        if kind == INVERSE:
-            return {"rebuilt": every.reveal(use.receiver, what="rebuilt rows", why="agreed result")}
-        return await _verdicts(party, every.retype(SCORE), use)
+            found.append(await coordinates(batch, model))
+        elif kind == INVERSE:
+            found.append(await rebuilt(batch, model))
+        else:
+            found.append(await residuals(*await project(batch, model), model))
+    every: SecretArray = concatenate(found)
+    return every
 
 
 def _check_width(rows: SecretArray, model: dict[str, SecretArray], kind: str) -> None:
@@ -239,54 +206,25 @@ def _check_width(rows: SecretArray, model: dict[str, SecretArray], kind: str) ->
         raise Refusal(f"rows of shape {rows.shape} do not fit a model of {width} columns; give the columns of the fit")
 
 
-async def _check_rows(party: Party, uploads: Uploads, rows: int, data: Data, owners: Sequence[str]) -> None:
-    """Refuse owners whose new rows are out of range: their squares would overflow and scores would be meaningless."""
-    kind = row_type(data.standardize)
-    widths = [spool.width // kind.limbs for _, spool in sorted(uploads.rows.items())]
-    ranges, whose = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)
-    pieces = (batch.data for batch in _common_rows(party, uploads, rows, data))
-    sums = table_projections(party, pieces, whose, len(widths))
-    for number, width in enumerate(widths):
-        bound = table_bound(rows * width, kind.frac + kind.span)
-        ranges.between(sums[number], -bound, bound, np.full(sums.shape[1], number))
-    await check_ranges(party, ranges, owners)
-
-
-def _own_rows(party: Party, uploads: Uploads, data: Data) -> Iterator[SecretArray]:
-    """Yield the rows of all owners in batches, owner by owner."""
-    kind = COORDINATE if data.form == COORDINATES else row_type(data.standardize)
-    total, done = sum(spool.rows for spool in uploads.rows.values()), 0
-    for _, spool in sorted(uploads.rows.items()):
-        step = max(1, NUMBERS // max(1, spool.width // kind.limbs))
-        for start in range(0, spool.rows, step):
-            party.progress(f"new rows, {done:,} of {total:,}", done / total)
-            words = spool.take(slice(start, start + step))
-            done += words.shape[1]
-            yield SecretArray(party, words.reshape(2, words.shape[1], -1, kind.limbs), kind)
-
-
-def _common_rows(party: Party, uploads: Uploads, rows: int, data: Data) -> Iterator[SecretArray]:
-    """Yield the common rows with the columns of all owners, in batches."""
-    kind = row_type(data.standardize)
-    width = sum(spool.width for spool in uploads.rows.values()) // kind.limbs
-    count = max(1, -(-rows * width // NUMBERS))
-    for done, words in enumerate(uploads.pieces(rows, count)):
-        party.progress(f"joint rows, batch {done + 1} of {count}", done / count)
-        yield SecretArray(party, words.reshape(2, -1, width, kind.limbs), kind)
-
-
-async def _verdicts(party: Party, score: SecretArray, use: Use) -> dict[str, Any]:
-    """Return scores and flags, if requested."""
+async def _verdicts(
+    party: Party,
+    score: SecretArray,
+    parts: Sequence[str],
+    receiver: str,
+    threshold: float | None,
+    contamination: float | None,
+) -> dict[str, Any]:
+    """Scores and flags, as far as they are asked for. threshold: in squared units of the servers."""
     result: dict[str, Any] = {}
-    if SCORES in use.parts:
-        result["scores"] = score.reveal(use.receiver, what="anomaly scores", why="agreed result")
+    if SCORES in parts:
+        result["scores"] = score.reveal(receiver, what=OPENED[SCORES], why="agreed result")
     flags: SecretArray | None = None
-    if use.threshold is not None:
-        flags = await (score > use.threshold)
-    elif use.contamination is not None:
-        flags = await largest(score, max(1, math.ceil(use.contamination * len(score))), party)
+    if threshold is not None:
+        flags = await (score > threshold)
+    elif contamination is not None:
+        flags = await largest(score, max(1, math.ceil(contamination * len(score))), party)
     if flags is not None:
-        result["flags"] = flags.reveal(use.receiver, what="anomaly flags", why="agreed result")
+        result["flags"] = flags.reveal(receiver, what=OPENED[FLAGS], why="agreed result")
     return result
 
 

@@ -147,10 +147,3 @@ def recall_sums(party: Party, name: str, model: Keep | None, receivers: Receiver
             check_allowed(public["allowed"], operation, receiver)
     party.run = hashlib.blake2b(f"{party.run} {public['fit']}".encode(), digest_size=16).hexdigest()
     return arrays
-
-
-async def erase(party: Party, *, model: str) -> None:
-    """Erase a kept model and its sums."""
-    for name in (model, model + SUMS):
-        if name in party.store:
-            del party.store[name]

@@ -14,6 +14,7 @@ from .checks import SpecError, check_choice, check_range, check_whole
 from .openings import BY_COLUMN, NEXT, AllowedOpening
 from .parts import LOADINGS, MODEL, PARTS, WHOLE, has_scales, parts_of
 from .spec import COLUMNS, ROWS, WIDE_COLUMNS, WIDE_ROWS, Analysis, JobSpec
+from .wide import SharedWide, analyse_wide
 
 OPENED = {
     "components": ("components",),
@@ -81,8 +82,10 @@ class JointPCA(Analysis):
         """See `Analysis.openings`."""
         return [*self._to_servers(job), *(line for name in job.receivers for line in _to_receiver(job, name))]
 
-    async def run(self, party: Party, table: JointCovariance, job: JobSpec) -> dict[str, Any]:
+    async def run(self, party: Party, table: JointCovariance | SharedWide, job: JobSpec) -> dict[str, Any]:
         """See `Analysis.run`."""
+        if isinstance(table, SharedWide):
+            return await analyse_wide(party, table, job)
         return await analyse(party, table, job)
 
     def terms(self, job: JobSpec) -> list[str]:

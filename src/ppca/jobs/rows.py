@@ -1,34 +1,32 @@
-"""Program for row owners: the owners' moments, in secret scales, become one covariance, which is analysed."""
+"""The form "rows": the sums of row owners, in secret scales, become one covariance."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 from ..algorithms.input_ranges import moment_ranges
-from ..algorithms.joint_covariance import COUNT, COUNT_BITS, OwnerMoments, joint_covariance
+from ..algorithms.joint_covariance import COUNT, COUNT_BITS, JointCovariance, OwnerMoments, joint_covariance
 from ..algorithms.joint_covariance_missing import OwnerMomentsMissing, joint_covariance_missing
 from ..protocol import Party, SecretArray, concatenate, stack
 from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import keep_sums, recall_sums
-from .loading import job_of
 from .parts import parts_by_receiver
 from .spec import MEAN, JobSpec
+from .uploads import Uploads
 
 
-async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[str, Any]:
-    """Fit a joint PCA from the moments of all owners.
+async def enter(party: Party, job: JobSpec, uploads: Uploads) -> JointCovariance:
+    """Return the joint covariance from the moments of every owner, one owner after the other.
 
-    Inputs, owner by owner: the fields of `OwnerMoments` (`OwnerMomentsMissing` if missing values count as the joint
-    mean). `PCAModel` describes the result at the receiver.
+    Inputs: the fields of `OwnerMoments` (`OwnerMomentsMissing`, if missing values count as the joint mean).
     """
-    spec = job_of(job)
-    data, width = spec.data, len(inputs[2])
-    check_width(spec, width)
-    mean_for_missing, receivers = data.missing == MEAN, parts_by_receiver(spec)
+    inputs = uploads.inputs(party)
+    data, width = job.data, len(inputs[2])
+    check_width(job, width)
+    mean_for_missing, receivers = data.missing == MEAN, parts_by_receiver(job)
     names = [field.name for field in fields(OwnerMomentsMissing if mean_for_missing else OwnerMoments)]
-    each = {name: list(inputs[k :: len(names)]) for k, name in enumerate(names)}
+    each = {name: inputs[k :: len(names)] for k, name in enumerate(names)}
     del inputs
     sums = {name: concatenate(parts) if name in ("count", "root") else _stacked(parts) for name, parts in each.items()}
     if data.check_inputs:
@@ -36,7 +34,7 @@ async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[s
             checked = OwnerMomentsMissing(**sums) if mean_for_missing else OwnerMoments(**sums)
             await check_ranges(party, await moment_ranges(party, checked), data.owners)
     if data.add_to is not None:
-        old = recall_sums(party, data.add_to, spec.keep, receivers)
+        old = recall_sums(party, data.add_to, job.keep, receivers)
         if old.keys() != sums.keys():
             raise Refusal(
                 f"missing values {'do not count' if mean_for_missing else 'count'} as the joint mean in the sums "
@@ -46,8 +44,8 @@ async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[s
         sums = {name: concatenate([old[name], new]) for name, new in sums.items()}
     if data.rows_at_least is not None:
         await check_rows(party, sums["count"], data.rows_at_least)
-    if spec.keep is not None:
-        keep_sums(party, spec.keep, sums, receivers)
+    if job.keep is not None:
+        keep_sums(party, job.keep, sums, receivers)
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
         common = not data.standardize
@@ -57,8 +55,7 @@ async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[s
             else joint_covariance(OwnerMoments(**sums), width, common)
         )
         del sums
-        joint = await entered
-    return {"fit": party.run, **await spec.analysis.run(party, joint, spec)}
+        return await entered
 
 
 def check_width(job: JobSpec, width: int) -> None:

@@ -1,62 +1,97 @@
-"""Uploads of owners for a job: rows as shares, tags of ids, and the rows that all owners have.
+"""What one server has of the chunks of a job: inputs, rows as shares with their tags, and the rows that all owners have.
 
-upload    append rows of one owner, as shares, to its part of the table, with their tags (psi)
-forget    drop a table: at the end of a job, or if the job is abandoned
-
-A program that uses a table begins with `align`, which finds the rows that all owners have: from their tags, or all rows
-if owners agreed on the order.
+A form of column owners begins with `align`: which rows all owners have, from their tags (or: all rows, when owners agreed on
+the order).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import InputPacket, Party
-from ..protocol.inputs import summands
+from ..protocol import InputPacket, InputRefused, Party, SecretArray
+from ..protocol.inputs import size_of, summands
 from ..protocol.opening import SERVERS, record
-from .errors import Refusal
+from .chunks import Part
+from .errors import NoResult, Refusal
 from .matching import MatchError, match, too_few
+from .operator import INPUT_BYTES
+from .pools import Workers
 from .spec import Data
 from .spool import Spool
+
+DEFAULT_MEMORY = 4 << 30
+"""Bytes that the inputs of a job may take in memory unless the operator says otherwise."""
 
 MATCH, ORDER = "match", "order"
 """Causes of refusals to which interfaces add hints: too few common ids; different ids or order of aligned rows."""
 
 
 class Uploads:
-    """The table of one job on this server: the owners' rows, their tags, and the rows that all have in common."""
+    """What the owners have sent of one job to this server.
 
-    def __init__(self) -> None:
+    memory: bytes that inputs may take in memory. workers: who computes local products, see `pools`. rows, tags, orders: by table.
+    common: by table, the positions of the rows that all owners have.
+    """
+
+    def __init__(self, seat: int, memory: int = DEFAULT_MEMORY, workers: Workers = 0) -> None:
+        self.seat = seat
+        self.memory = memory
+        self.workers = workers
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
-        self.orders: dict[int, str] = {}
+        self.orders: dict[int, bytes] = {}
         self.common: list[NDArray[np.integer[Any]]] | None = None
+        self._packets: list[InputPacket] = []
+        self._taken = 0
+        self._scratch: list[Spool] = []
 
-    @classmethod
-    def of(cls, party: Party, table: str) -> Uploads:
-        found: Uploads = party.tables.setdefault(table, cls())
+    def add(self, part: Part) -> None:
+        """Take a chunk: rows go into the spool of their table, inputs stay as packets until the job runs.
+
+        Raises `Refusal` for packets of wrong sizes, or of more bytes than the operator allows, before memory is taken for them.
+        """
+        size = check_packets(part.packets, self.seat, self.memory, 0 if part.rows else self._taken)
+        if not part.rows:
+            self._packets += part.packets
+            self._taken += size
+            return
+        for packet in part.packets:
+            rows, width = packet.shape
+            spool = self.rows.setdefault(part.table, Spool(width * packet.dtype.limbs))
+            spool.append(rows, summands(packet, *divmod(self.seat, 2)))
+        if part.tags is not None:
+            self.tags.setdefault(part.table, Spool(2)).append(len(part.tags), [(False, part.tags)])
+        if part.order is not None:
+            self.orders[part.table] = part.order
+
+    def inputs(self, party: Party) -> list[SecretArray]:
+        """The shares of all inputs. Each packet is let go as it is taken: inputs are not in memory twice."""
+        self._packets.reverse()
+        found = []
+        while self._packets:
+            found.append(SecretArray.from_packet(party, self._packets.pop()))
         return found
 
-    def append(
-        self, owner: int, piece: InputPacket, tags: NDArray[np.uint64] | None, server: int, order: str | None = None
-    ) -> int:
-        """Add rows of an owner, as its packet for this server, and their tags; return how many rows it has now.
+    @property
+    def shapes(self) -> list[Any]:
+        """Shapes and types of all inputs, and of the rows and tags of all tables, as plain data."""
+        inputs = [[list(packet.shape), packet.dtype.bits, packet.dtype.frac] for packet in self._packets]
+        tags = {table: spool.rows for table, spool in self.tags.items()}
+        return [
+            inputs,
+            [[table, spool.rows, spool.width, tags.get(table)] for table, spool in sorted(self.rows.items())],
+        ]
 
-        order: a keyed digest of the owner's ids in their order, if its rows are said to be aligned.
-        """
-        rows, width = piece.shape
-        spool = self.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
-        spool.append(rows, summands(piece, *divmod(server, 2)))
-        if tags is not None:
-            self.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
-        if order is not None:
-            self.orders[owner] = order
-        return spool.rows
+    def spool(self, width: int) -> Spool:
+        """Return a new spool, which is closed with all others when the job ends."""
+        self._scratch.append(Spool(width))
+        return self._scratch[-1]
 
     def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
         """Yield the common rows with all owners' columns, in `count` chunks of nearly equal length, shape (2, rows,
@@ -75,59 +110,78 @@ class Uploads:
                 column += spool.width
             yield joint
 
-    def close(self) -> None:
+    def close_rows(self) -> None:
+        """Give memory and files of the uploaded rows back."""
         for spool in (*self.rows.values(), *self.tags.values()):
             spool.close()
 
-
-async def upload(
-    party: Party,
-    piece: InputPacket,
-    *,
-    table: str,
-    owner: int,
-    tags: NDArray[np.uint64] | None = None,
-    order: str | None = None,
-) -> int:
-    """Append rows to the table of an owner; return its number of rows. All servers see the tags, which are
-    pseudonyms."""
-    return Uploads.of(party, table).append(owner, piece, tags, party.seat, order)
+    def close(self) -> None:
+        """Give everything back."""
+        self.close_rows()
+        for spool in self._scratch:
+            spool.close()
+        self._packets, self._scratch = [], []
 
 
-def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[str, Any]:
-    """Determine the common rows. Return their public number and, with psi, their tags; or why the job cannot continue.
+def check_packets(packets: Sequence[InputPacket], server: int, memory: int, taken: int = 0) -> int:
+    """Refuse packets of wrong sizes, or of more bytes than the operator allows, before memory is taken for them.
+
+    taken: bytes of earlier packets. Return the bytes that these packets take.
+    """
+    size = sum(size_of(packet) for packet in packets)
+    if taken + size > memory:
+        raise Refusal(
+            f"the inputs take {taken + size:,} bytes in the memory of a server, its operator allows {memory:,} "
+            f"({INPUT_BYTES}): send fewer rows at a time"
+        )
+    try:
+        for packet in packets:
+            summands(packet, *divmod(server, 2))
+    except InputRefused as error:
+        raise Refusal(str(error)) from None
+    return size
+
+
+@dataclass
+class Aligned:
+    """The rows that all owners have: their number, which is public, and their tags if they were joined by tags."""
+
+    rows: int
+    tags: NDArray[np.uint64] | None = None
+
+
+def align(party: Party, uploads: Uploads, data: Data, turned: bool = False) -> Aligned:
+    """Fix the common rows. Raises `NoResult` if the job cannot go on.
 
     turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows.
 
-    Tags are for the receiver: only an owner can link them to its ids. Programs return a refusal as their answer, not as
-    an error, so that the servers continue and keep other records.
+    Tags are for the receiver: an owner, and nobody else, knows from them whose rows they are.
     """
     if data.align is None:
-        raise Refusal(f"a job of the form {data.form!r} does not join columns")
-    uploads = Uploads.of(party, table)
+        raise Refusal(f"a job of the form {data.form!r} joins no columns")
     spools = [spool for _, spool in sorted(uploads.rows.items())]
     counts = [spool.width // 2 if turned else spool.rows for spool in spools]
     if not counts:
-        return {"refused": "no owner has sent rows"}
+        raise NoResult("no owner has sent rows")
     if not uploads.tags:
         if refused := _other_order(uploads.orders, counts, tables_of(data)):
-            return {"refused": refused, "cause": ORDER}
+            raise NoResult(refused, ORDER)
         if refused := too_few(counts[0], data.align.minimum):
-            return {"refused": refused}
-        return {"rows": counts[0]}
+            raise NoResult(refused)
+        return Aligned(counts[0])
     if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
-        return {"refused": "an owner did not send one tag for every row"}
+        raise NoResult("an owner did not send one tag for every row")
     tags = _Tags([spool for _, spool in sorted(uploads.tags.items())])
     try:
         uploads.common = match(tags, data.align.minimum)
     except MatchError as error:
-        return {"refused": str(error), "cause": MATCH}
+        raise NoResult(str(error), MATCH) from None
     common = len(uploads.common[0])
     told = tags[0][uploads.common[0]]
     for spool in uploads.tags.values():
         spool.close()
     record(party, "match pattern of pseudonyms", (common, len(tags)), SERVERS, "alignment by psi")
-    return {"rows": common, "tags": told}
+    return Aligned(common, told)
 
 
 def tables_of(data: Data) -> list[str]:
@@ -137,9 +191,8 @@ def tables_of(data: Data) -> list[str]:
     return [f"table {number} of {data.owners[0]}" for number in range(1, len(data.tables) + 1)]
 
 
-def _other_order(orders: dict[int, str], counts: list[int], every: list[str]) -> str | None:
-    """Return why tables are not aligned, or None, from numbers of rows and keyed digests of ids. every: names of the
-    tables."""
+def _other_order(orders: dict[int, bytes], counts: list[int], every: list[str]) -> str | None:
+    """Why tables are not aligned, from their numbers of rows and the keyed digests of their ids. every: names of the tables."""
     count = len(counts)
     if len(set(counts)) > 1:
         listed = ", ".join(f"{name}: {rows:,}" for name, rows in zip(every, counts, strict=False))
@@ -171,10 +224,3 @@ class _Tags(Sequence[Any]):
 
     def __getitem__(self, owner: Any) -> Any:
         return self._spools[owner].take(slice(None))[0]
-
-
-async def forget(party: Party, *, table: str) -> None:
-    """Drop the table of a job."""
-    uploads = party.tables.pop(table, None)
-    if uploads is not None:
-        uploads.close()

@@ -1,10 +1,9 @@
-"""Analysis of a table with more columns than rows: decompose the Gram matrix X X', then compute components from its
-eigenvectors."""
+"""Tables with more columns than rows: products of rows are decomposed, and components made of their eigenvectors."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,23 +51,27 @@ def too_large(rows: int, width: int) -> str | None:
     )
 
 
-async def analyse_wide(
-    party: Party,
-    joint: JointCovariance,
-    table: WideTable,
-    shift: SecretArray,
-    by_columns: bool,
-    inverse_deviation: tuple[SecretArray, SecretArray] | None,
-    job: JobSpec,
-    summed: bool = True,
-) -> dict[str, Any]:
-    """Compute the result from the Gram matrix (`joint.triangle`, 90 fractional bits) and the table of which it is.
+@dataclass
+class SharedWide:
+    """A shared table with more columns than rows, and the products of its rows.
 
-    shift: units of the table's rows, or columns, below those of the products, as exponents of two; one for all, or one
-    for each.
-    inverse_deviation: the factors of columns, if they are standardised; see `Normalised`.
+    joint: `joint.triangle` has the products of rows, 90 fractional bits. table: what they are of.
+    shift: units of the rows (by_columns: columns) of the table below those of the products, as exponents of two; one for all, or
+    one for each. inverse_deviation: by what columns were multiplied, if they are standardised; see `Normalised`.
     summed: whether eigenvalues of the products are those of sums over rows, not of means.
     """
+
+    joint: JointCovariance
+    table: WideTable
+    shift: SecretArray
+    by_columns: bool
+    inverse_deviation: tuple[SecretArray, SecretArray] | None = None
+    summed: bool = True
+
+
+async def analyse_wide(party: Party, shared: SharedWide, job: JobSpec) -> dict[str, Any]:
+    """From the products of rows and the table they are of to the result."""
+    joint, table, inverse_deviation = shared.joint, shared.table, shared.inverse_deviation
     with party.stage("covariance"):
         scaled: Normalised
         scaled, means = await together(gram_matrix.normalised_gram(joint.triangle, table.rows), joint_means(joint, job))
@@ -78,8 +81,8 @@ async def analyse_wide(
         party.progress("components", 0.98)
         count = await components_wanted(parameters_of(job).components, spectrum, joint.n_rows)
         unit = await gram_matrix.table_unit(scaled)
-        make = gram_matrix.ScaledTable.by_columns if by_columns else gram_matrix.ScaledTable.by_rows
-        Y = await make(table, shift + unit.exponent)
+        make = gram_matrix.ScaledTable.by_columns if shared.by_columns else gram_matrix.ScaledTable.by_rows
+        Y = await make(table, shared.shift + unit.exponent)
         values = spectrum.values[:count]
         tolerance = spectrum.tolerance
         noise = max(resolution(table.rows, tolerance, spectrum.certified), gram_matrix.MIN_VARIANCE_FRACTION)
@@ -101,10 +104,10 @@ async def analyse_wide(
     }
     if inverse_deviation is not None:
         errors["scaling"] += table.rows * STANDARD_ERROR
-    return {**answer, "summed": summed, "resolution": noise, "errors": errors}
+    return {**answer, "summed": shared.summed, "resolution": noise, "errors": errors}
 
 
-async def analyse_standardised(
+async def standardised_table(
     party: Party,
     uploads: Uploads,
     rows: int,
@@ -112,31 +115,27 @@ async def analyse_standardised(
     standardised: Callable[[SecretArray, slice], Awaitable[SecretArray]],
     joint_of: Callable[[SecretArray], JointCovariance],
     inverse_deviation: tuple[SecretArray, SecretArray],
-    job: JobSpec,
-) -> dict[str, Any]:
-    """Do the same for uploads whose entries are first divided by joint deviations on shares, in chunks, and then freed.
+) -> SharedWide:
+    """Divide uploaded entries by joint deviations, a piece at a time; the uploaded rows are then let go.
 
     pieces: yields chunks of columns of the uploads. standardised: divides the entries of columns. joint_of: makes the
     `JointCovariance` from the Gram matrix.
     """
     width = len(inverse_deviation[0])
-    spool = Spool(2 * rows)
-    try:
-        with party.stage("standardise"):
-            for piece in pieces():
-                columns = slice(spool.rows, spool.rows + piece.shape[1])
-                done = await standardised(SecretArray(party, piece, ENTRIES), columns)
-                spool.append(piece.shape[1], [(False, np.ascontiguousarray(split)) for split in done.data])
-                party.progress(f"standardise, column {spool.rows:,} of {width:,}", spool.rows / width)
-        uploads.close()
-        table = WideTable(party, _pieces_in(spool, rows), rows, width)
-        with party.stage("second moments"):
-            products = await gram_matrix.truncate_products(await table.gram())
-        joint = joint_of(gram_matrix.sum_products(products.reshape(1, -1)))
-        shift = SecretArray.constant(party, np.zeros(1, np.int64), EXPONENT)
-        return await analyse_wide(party, joint, table, shift, False, inverse_deviation, job, summed=False)
-    finally:
-        spool.close()
+    spool = uploads.spool(2 * rows)
+    with party.stage("standardise"):
+        for piece in pieces():
+            columns = slice(spool.rows, spool.rows + piece.shape[1])
+            done = await standardised(SecretArray(party, piece, ENTRIES), columns)
+            spool.append(piece.shape[1], [(False, np.ascontiguousarray(split)) for split in done.data])
+            party.progress(f"standardise, column {spool.rows:,} of {width:,}", spool.rows / width)
+    uploads.close_rows()
+    table = WideTable(party, _pieces_in(spool, rows), rows, width)
+    with party.stage("second moments"):
+        products = await gram_matrix.truncate_products(await table.gram())
+    joint = joint_of(gram_matrix.sum_products(products.reshape(1, -1)))
+    shift = SecretArray.constant(party, np.zeros(1, np.int64), EXPONENT)
+    return SharedWide(joint, table, shift, False, inverse_deviation, summed=False)
 
 
 def _pieces_in(spool: Spool, rows: int) -> Callable[[], Iterator[Words]]:

@@ -1,9 +1,8 @@
-"""Program for column owners with more columns than rows: the owners' Gram matrices add up, then the wide analysis."""
+"""The form "wide-columns": column owners who have fewer rows than columns. Their products of rows add up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +15,18 @@ from ..algorithms.wide_table import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from .columns import means_on_grid, too_few
-from .errors import Refusal
+from .errors import NoResult, Refusal
 from .input_checks import check_ranges
 from .kept import drop_sums
-from .loading import job_of
 from .spec import JobSpec
-from .uploads import Uploads, align, forget
-from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
+from .uploads import Uploads, align
+from .wide import SCALED_AT_ONCE, SharedWide, standardised_table, too_large, too_tall
 
 Words = NDArray[np.uint64]
 
 
-async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Fit a joint PCA to the rows that all owners have.
+async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedWide:
+    """Return the shared table of the rows that all owners have. Raises `NoResult` if its shape does not allow that.
 
     Inputs, owner by owner: exponents, mantissas and upper halves of the mantissas of the numbers that it subtracted
     from its columns; the exponent of its unit. If `Data.owners_multiply`, each owner has centred its columns over the
@@ -36,32 +34,26 @@ async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any
     of their deviations, and 2^exponent / deviation. Otherwise the servers centre and standardise; if they standardise,
     every column has its own unit.
     """
-    spec = job_of(job)
-    data, owners = spec.data, spec.data.checked_owners
+    inputs, data, owners = uploads.inputs(party), job.data, job.data.checked_owners
     widths, own, standardize = data.widths, data.owners_multiply, data.standardize
     with party.stage("align"):
-        answer = align(party, table, data, turned=True)
-    if "refused" in answer:
-        return answer
-    rows, width = answer["rows"], sum(widths)
-    if refused := too_few(rows, spec) or too_tall(rows, width) or too_large(rows, width):
-        return {"rows": rows, "refused": refused}
-    if [spool.rows for _, spool in sorted(Uploads.of(party, table).rows.items())] != widths:
+        rows = align(party, uploads, data, turned=True).rows
+    width = sum(widths)
+    if refused := too_few(rows, job) or too_tall(rows, width) or too_large(rows, width):
+        raise NoResult(refused, rows=rows)
+    if [spool.rows for _, spool in sorted(uploads.rows.items())] != widths:
         raise Refusal("an owner has not uploaded every one of its columns")
-    drop_sums(party, spec.keep)
-    uploads = Uploads.of(party, table)
+    drop_sums(party, job.keep)
     if owners is not None and not own:
         with party.stage("input checks"):
             await _check(party, inputs, uploads, rows, widths, standardize, owners)
-    fitted = _known if own and uploads.common is None else _matched
-    found = await fitted(party, inputs, uploads, rows, widths, spec)
-    await forget(party, table=table)
-    return found
+    entered = _known if own and uploads.common is None else _matched
+    return await entered(party, inputs, uploads, rows, widths, job)
 
 
 async def _check(
     party: Party,
-    inputs: tuple[SecretArray, ...],
+    inputs: list[SecretArray],
     uploads: Uploads,
     rows: int,
     widths: list[int],
@@ -83,13 +75,13 @@ async def _check(
 
 async def _known(
     party: Party,
-    inputs: tuple[SecretArray, ...],
+    inputs: list[SecretArray],
     uploads: Uploads,
     rows: int,
     widths: list[int],
     job: JobSpec,
-) -> dict[str, Any]:
-    """Fit from columns that owners have centred and scaled, and from the Gram matrices that they sent."""
+) -> SharedWide:
+    """Owners have done everything to their columns and multiplied their rows."""
     parts, width = 6 if job.data.standardize else 5, sum(widths)
     mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::parts]) for k in range(4))
     products = stack(inputs[4::parts])
@@ -105,7 +97,7 @@ async def _known(
         else:
             packed, shift, exponent = await _in_one_unit(products, exponent, widths)
     joint = JointCovariance(packed, exponent, grid[0], largest, rows, 1.0, COLUMN_ERROR)
-    return await analyse_wide(party, joint, source, shift, not job.data.standardize, inverse, job)
+    return SharedWide(joint, source, shift, not job.data.standardize, inverse)
 
 
 async def _in_one_unit(
@@ -126,13 +118,13 @@ def _owners(widths: list[int]) -> NDArray[np.intp]:
 
 async def _matched(
     party: Party,
-    inputs: tuple[SecretArray, ...],
+    inputs: list[SecretArray],
     uploads: Uploads,
     rows: int,
     widths: list[int],
     job: JobSpec,
-) -> dict[str, Any]:
-    """Fit from columns that the servers centre over the common rows, and standardise, on shares."""
+) -> SharedWide:
+    """Columns are centred over the common rows, and standardised, on shares."""
     width = sum(widths)
     *offsets, exponent = (concatenate(inputs[k::4]) for k in range(4))
     raw = WideTable(party, pieces_of(uploads, rows), rows, width)
@@ -150,7 +142,7 @@ async def _matched(
         with party.stage("covariance"):
             packed, shift, common = await _in_one_unit(stack(products), exponent, widths)
         joint = JointCovariance(packed, common, grid, largest, rows, 1.0, COLUMN_ERROR)
-        return await analyse_wide(party, joint, centred, shift, True, None, job)
+        return SharedWide(joint, centred, shift, by_columns=True)
     with party.stage("covariance"):
         squares = (await centred.squares()).retype(RingType(128, 2 * ENTRY_FRAC, 1))
         inverse, power = await wide_scales.inverse_roots(squares)
@@ -164,7 +156,7 @@ async def _matched(
         return JointCovariance(packed, exponent, grid, largest, rows, float(rows), COLUMN_ERROR)
 
     pieces = pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)
-    return await analyse_standardised(party, uploads, rows, pieces, standardised, joint_of, (inverse, power), job)
+    return await standardised_table(party, uploads, rows, pieces, standardised, joint_of, (inverse, power))
 
 
 async def _mean(sums: SecretArray, rows: int) -> SecretArray:

@@ -1,5 +1,4 @@
-"""Program for row owners with more columns than joint rows: the Gram matrix of the shared rows, then the wide
-analysis."""
+"""The form "wide-rows": row owners who together have fewer rows than columns. Their shared rows and the products of these."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +20,15 @@ from ..native import ring
 from ..protocol import Party, Pending, SecretArray, concatenate, stack
 from ..protocol.multiply import Product, masked
 from ..protocol.opening import SERVERS, record
-from .analysis import parameters_of
+from .analysis import Parameters
 from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import drop_sums
-from .loading import job_of
 from .openings import ROUNDED
 from .rows import check_rows, check_width
 from .spec import JobSpec
-from .uploads import Uploads, forget
-from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
+from .uploads import Uploads
+from .wide import SCALED_AT_ONCE, SharedWide, standardised_table, too_large, too_tall
 
 ROUNDED_SQUARES = 1 << (2 * ENTRY_FRAC - 20)
 """Tolerance of sums of squares: for an unmodified client they differ by at most 2^-20 from the square of the root it
@@ -40,21 +37,21 @@ sends."""
 Words = NDArray[np.uint64]
 
 
-async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Fit a joint PCA to uploaded rows. Each owner sends its columns one below the other, including its rows of zeros.
+async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedWide:
+    """Return the shared table of uploaded rows: columns one below the other, as long as the owner has rows, and zeros.
 
     Inputs, owner by owner: the fields of `WideOwnerMoments`.
     """
-    spec = job_of(job)
-    data, components = spec.data, parameters_of(spec).components
+    inputs, data = uploads.inputs(party), job.data
+    components = job.analysis.components if isinstance(job.analysis, Parameters) else None
     names = [field.name for field in fields(WideOwnerMoments)][: 7 if data.standardize else 6]
     each = {name: inputs[k :: len(names)] for k, name in enumerate(names)}
     flat = ("count", "root") if data.standardize else ("count", "root", "exponent")
     sums = WideOwnerMoments(
         **{name: concatenate(parts) if name in flat else stack(parts) for name, parts in each.items()}
     )
-    uploads, width = Uploads.of(party, table), len(each["mantissa"][0])
-    check_width(spec, width)
+    width = len(each["mantissa"][0])
+    check_width(job, width)
     spools = [spool for _, spool in sorted(uploads.rows.items())]
     if len(spools) != len(sums.count) or any(spool.rows != width for spool in spools):
         raise Refusal("an owner has not uploaded every column of its rows")
@@ -71,15 +68,13 @@ async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any
             await _check(party, sums, uploads, lengths, data.owners)
     if data.rows_at_least is not None:
         await check_rows(party, sums.count, data.rows_at_least)
-    drop_sums(party, spec.keep)
+    drop_sums(party, job.keep)
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
         entered = await wide_scales.joint_scales(sums, width)
         grid = await joint_mean(entered.scales, entered.joint)
     fitted = _standardised if data.standardize else _raw
-    found = await fitted(party, uploads, sums, entered, grid, owner, spec)
-    await forget(party, table=table)
-    return {"fit": party.run, **found}
+    return await fitted(party, uploads, sums, entered, grid, owner, job)
 
 
 async def _check(
@@ -132,8 +127,8 @@ async def _raw(
     grid: SecretArray,
     owner: NDArray[np.intp],
     job: JobSpec,
-) -> dict[str, Any]:
-    """Fit without standardisation: rows stay in their owners' units and the Gram matrix is converted to one unit."""
+) -> SharedWide:
+    """Rows stay in their owners' units: products of rows are brought to one."""
     scales, n = entered.scales, len(owner)
     common = scales.exponent[:1]
     shift = wide_scales.row_shifts(sums.exponent, common, entered.between is not None)
@@ -145,7 +140,7 @@ async def _raw(
         place = owner[i] * len(shift) + owner[j]
         packed = await gram_matrix.scale_to_one_unit(products, wide_scales.pair_shifts(shift), place)
     joint = JointCovariance(packed, common, grid, scales.mean_exponent, entered.joint.n_rows, 1.0, COLUMN_ERROR)
-    return await analyse_wide(party, joint, table, shift[owner], False, None, job)
+    return SharedWide(joint, table, shift[owner], by_columns=False)
 
 
 async def _standardised(
@@ -156,9 +151,8 @@ async def _standardised(
     grid: SecretArray,
     owner: NDArray[np.intp],
     job: JobSpec,
-) -> dict[str, Any]:
-    """Fit with standardisation: entries are first divided by the joint deviation, in chunks; columns then have norm
-    1."""
+) -> SharedWide:
+    """Every entry is divided by the joint deviation first, a piece at a time; columns then have norm 1."""
     with party.stage("covariance"):
         standard = await wide_scales.standardisation(sums, entered)
     between = standard.between
@@ -176,7 +170,7 @@ async def _standardised(
 
     pieces = _pieces(uploads, SCALED_AT_ONCE * len(owner), None)
     inverse = (standard.inverse, standard.power)
-    return await analyse_standardised(party, uploads, len(owner), pieces, standardised, joint_of, inverse, job)
+    return await standardised_table(party, uploads, len(owner), pieces, standardised, joint_of, inverse)
 
 
 def _pieces(uploads: Uploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:

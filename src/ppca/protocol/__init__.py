@@ -3,7 +3,7 @@
 from .dtypes import FIXED, INTEGER, RingType, make_type
 from .inputs import InputPacket, InputRefused, share, share_ring
 from .opening import InconsistentShares, OpeningRefused, Sealed, unseal
-from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
+from .party import DifferentJobs, MaskReuseError, Opening, Party, agree_keys, local_parties
 from .pending import Pending, ready
 from .plain import PlainArray, RangeError
 from .rounds import Round, Traffic, drive, run_lockstep, together
@@ -14,6 +14,7 @@ from .triangles import skew, symmetric
 __all__ = [
     "FIXED",
     "INTEGER",
+    "DifferentJobs",
     "Held",
     "InconsistentShares",
     "InputPacket",

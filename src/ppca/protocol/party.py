@@ -20,9 +20,16 @@ from .rounds import Round, Step
 KEY_BYTES = 16
 """Length of an AES key in bytes."""
 
+DIGEST_BYTES = 16
+"""Length in bytes of the digest of a job that servers compare."""
+
 
 class MaskReuseError(RuntimeError):
     """A stream address was used twice. Two masks would be equal, and their difference would reveal secrets."""
+
+
+class DifferentJobs(RuntimeError):
+    """The four servers are about to compute different things. Nothing was computed."""
 
 
 class Stream:
@@ -101,10 +108,10 @@ class Party:
 
     tree: the public keys of the permutations in FSS trees; the same on all four servers of a run, different in every
     run. progress: reports to the client how far a program is. stage: names the current stage in the account of rounds
-    and bytes. store: what this server keeps between programs, by name (shares of a fitted model, of sums). tables:
-    uploaded rows of the running job, by name; deleted with the job or the process. openings: how often each (value,
-    receiver) may still be opened, see `opening.limits`; None: not limited. run: a public name of this run, the same on
-    all four servers, different in every run. sent: payload bytes by kind of message, shown in profiles.
+    and bytes. store: what this server keeps between programs, by name (shares of a fitted model, of sums).
+    openings: how often each (value, receiver) may still be opened, see `opening.limits`; None: not limited. run: a
+    public name of this run, the same on all four servers, different in every run. sent: payload bytes by kind of
+    message, shown in profiles.
     """
 
     seat: int
@@ -116,7 +123,6 @@ class Party:
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
     stage: Callable[[str], Any] = nullcontext
     store: MutableMapping[str, dict[str, Any]] = field(default_factory=dict)
-    tables: dict[str, Any] = field(default_factory=dict)
     openings: dict[tuple[str, str], int] | None = None
     run: str = ""
     sent: dict[str, int] = field(default_factory=dict)
@@ -147,16 +153,17 @@ class Party:
         return self._ops
 
 
-def agree_keys(seat: int, session: bytes) -> Step[Party]:
+def agree_keys(seat: int, session: bytes, digest: bytes = bytes(DIGEST_BYTES)) -> Step[Party]:
     """Key agreement: a server and its mates agree keys at the start of a run, and the server gets its `Party`.
 
     1. Of each pair of mates the one with the lower number draws 32 bytes from the operating system and sends them over
        their link (mutually authenticated TLS in production). Server 0 also draws a nonce of 32 bytes and sends it to
-       all.
-    2. Both mates hash these bytes with the session name and the pair into the key of their stream. All four servers
-       hash the nonce with the session name into the two public AES keys of their FSS trees.
+       all. Every server sends all others 16 bytes, the digest of what it is about to compute.
+    2. A server that gets another digest than its own stops with an error that names the servers. Both mates hash their
+       bytes with the session name and the pair into the key of their stream. All four servers hash the nonce with the
+       session name into the two public AES keys of their FSS trees.
 
-    Rounds: 1, counted in `account.rounds`. Sent: at most 160 bytes per server.
+    Rounds: 1, counted in `account.rounds`. Sent: at most 208 bytes per server.
     Security: only the two mates know their key. A new session has new keys, so masks never repeat. The nonce is public;
     one server may draw it, because it only has to be new: no attacker has computed with these AES keys before the run.
     A server 0 that does not follow the program could choose keys known beforehand. The bound of native/fss/tree.hpp
@@ -167,19 +174,38 @@ def agree_keys(seat: int, session: bytes) -> Step[Party]:
     nonce = secrets.token_bytes(32) if seat == 0 else b""
     sends = [*drawn.items(), *((peer, nonce) for peer in (1, 2, 3) if seat == 0)]
     expected = [mate for mate in mates.values() if mate < seat]
+    keys = [*expected, *([0] if seat else [])]
+    others = [peer for peer in range(4) if peer != seat]
     arrived = yield Round(
-        [(peer, ring.np.frombuffer(value, ring.np.uint8)) for peer, value in sends],
-        [(peer, 32) for peer in [*expected, *([0] if seat else [])]],
+        [(peer, ring.np.frombuffer(value, ring.np.uint8)) for peer, value in [*sends, *((p, digest) for p in others)]],
+        [*((peer, 32) for peer in keys), *((peer, DIGEST_BYTES) for peer in others)],
     )
+    found = {peer: bytes(value) for peer, value in zip(others, arrived[len(keys) :], strict=True)}
+    check_same(seat, {**found, seat: digest})
     known = drawn | {mate: bytes(value) for mate, value in zip(expected, arrived[: len(expected)], strict=True)}
     streams = {}
     for kind, mate in mates.items():
         label = f"ppca {kind} {min(seat, mate)}{max(seat, mate)}".encode()
         digest = hashlib.blake2b(session, key=known[mate], person=label[:16], digest_size=KEY_BYTES).digest()
         streams[kind] = Stream(label.decode(), digest)
-    public = bytes(arrived[-1]) if seat else nonce
+    public = bytes(arrived[len(keys) - 1]) if seat else nonce
     run = hashlib.blake2b(session, key=public, person=b"ppca run", digest_size=KEY_BYTES).hexdigest()
     return Party(seat, streams["row"], streams["column"], tree_key(public, session), run=run)
+
+
+def check_same(seat: int, digests: dict[int, bytes]) -> None:
+    """Raise `DifferentJobs` if a server has another digest than this one."""
+    same = [peer for peer in sorted(digests) if digests[peer] == digests[seat]]
+    if len(same) < len(digests):
+        other = [peer for peer in sorted(digests) if peer not in same]
+        raise DifferentJobs(
+            f"the servers were not given the same job: {_listed(other)} {'has' if len(other) == 1 else 'have'} another job, or "
+            f"inputs of other shapes, than {_listed(same)}. Nothing was computed. Compare the job on these servers."
+        )
+
+
+def _listed(servers: list[int]) -> str:
+    return f"server{'' if len(servers) == 1 else 's'} {' and '.join(map(str, servers))}"
 
 
 def tree_key(nonce: bytes, session: bytes) -> kernels.TreeKey:

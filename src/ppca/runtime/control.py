@@ -1,20 +1,11 @@
-"""The control channel between a client and one server: framed messages, JSON plus buffers.
+"""The control channel between a server process and its parent: framed messages, JSON plus buffers.
 
 Format: u32 length of the JSON text, the text, then the buffers it announces, back to back. All integers little endian.
 The text is {"kind": ..., "body": ..., "sizes": [...]}; `codec` encodes values as body and buffers.
 
-    client -> server    connect   session, addresses, TLS files, timeout
-                        run       program name, this server's packets, public parameters
-                        go, drop  start what `run` prepared, or forget it
-                        commit, drop  after `done` with keeps: keep what the program wants to keep, or not
-                        reconnect after a failed run: close the links and listen again
-    server -> client    listening, connected      while starting
-                        ready or refused          after `run`; nothing has been computed yet
-                        progress, done            after `go`; committed after `commit`
-                        failed                    at any time: server, step and reason; after a failed run the server
-                                                  waits for `reconnect`, otherwise it ends
+`worker` lists the messages.
 
-The channel also ties a server to its client: a server ends when the client's end closes, whatever it is doing.
+The channel is also the leash: a server ends when its parent's end closes, whatever it is doing.
 """
 
 from __future__ import annotations

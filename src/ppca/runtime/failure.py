@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from ..jobs.errors import Refusal
-from ..protocol import InconsistentShares, InputRefused, OpeningRefused
+from ..protocol import DifferentJobs, InconsistentShares, InputRefused, OpeningRefused
 from ..transport import PeerError, TransportError, server_name
 from .codec import CodecError
 
@@ -26,8 +26,8 @@ _HERE = Path(__file__).parent
 OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen ")
 """Files whose frames are omitted from the top of a program's traceback."""
 
-FINAL = (InconsistentShares, InputRefused, OpeningRefused)
-"""Final exceptions of lower layers: refusals and disagreements. `Refusal` and `CodecError` are also final."""
+FINAL = (DifferentJobs, InconsistentShares, InputRefused, OpeningRefused)
+"""Refusals and disagreements from below this room; `Refusal` and `CodecError` are final as well."""
 
 STOPPED = "All servers were stopped; start new ones to run again."
 USABLE = "The servers have new links and can be used again."
@@ -59,10 +59,10 @@ class Failure:
 
     @classmethod
     def of(cls, server: int, step: int | None, error: BaseException) -> Failure:
-        """Return the failure for an exception that ended a server's program."""
-        if isinstance(error, TransportError):  # the message already names server, peer and step
+        """The failure behind an exception that ended a server's program."""
+        if isinstance(error, TransportError):  # its message names server, peer and step
             found = cls(server, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        elif isinstance(error, CodecError | Refusal | OpeningRefused):  # the message is complete
+        elif isinstance(error, CodecError | Refusal | OpeningRefused | DifferentJobs):  # the message says it all
             found = cls(server, str(error), "", step, final=True)
         else:
             found = cls(server, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))

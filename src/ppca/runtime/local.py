@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..jobs.chunks import Chunk
+from ..jobs.loading import as_data
 from ..jobs.operator import DASK, DaskCluster, Operator, check_apart
 from ..jobs.pools import Workers, check_workers
 from ..jobs.spec import JobSpec
@@ -30,10 +31,11 @@ from ..protocol import InconsistentShares, InputPacket
 from ..transport import throwaway_keys
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .cores import available, cores_of, threads_for
+from .execute import Ran
 from .failure import STOPPED, USABLE, ServersFailed, explain
-from .job_runs import run_job
+from .messages import fields_of
 from .outcome import Outcome
-from .programs import Program, ProgramError, Ran, name_of
+from .programs import Program, ProgramError, name_of
 from .servers import Progress
 
 LOOPBACK = "127.0.0.1"
@@ -73,12 +75,10 @@ class LocalServers:
     timeout: timeout of one communication round in seconds.
     threads: threads of each server's kernels; by default a quarter of the cores (see `cores`).
     state: folder in which the servers keep shares between runs (one sub-folder per server), or None: in memory only.
-    developer: run programs from files and modules that the client names, i.e. any code; otherwise only the programs of
-    `ppca.jobs` in `OFFERED`.
-    workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server
-    itself.
-    dask: four different Dask clusters, by server, for workers="dask". The environment variables of `operator` are
-    ignored, because the user of local servers is the operator of all four.
+    developer: whether the servers run programs of files and modules that the client names, which is any code; else jobs only.
+    workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server itself.
+    dask: Dask clusters by server, four different ones, for workers="dask". Whoever starts local servers is the operator
+    of all four, so the variables of one server's cluster (`operator`) do not reach them.
     """
 
     tls: bool = False
@@ -155,7 +155,7 @@ class LocalServers:
         return ports
 
     def _launch(self, server: int, control: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "ppca.runtime.server", "--server", str(server)]
+        command = [sys.executable, "-P", "-m", "ppca.runtime.worker", "--server", str(server)]
         command += ["--client", str(os.getpid()), "--control", str(control), "--threads", str(self.threads)]
         command += ["--cores", ",".join(map(str, sorted(cores_of(server, available(), self.threads))))]
         if self.state is not None:
@@ -222,11 +222,23 @@ class LocalServers:
 
     def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Progress | None = None) -> Outcome:
         """See `Servers.run_job`."""
-        return run_job(self, job, chunks, progress, self.workers)
+        with self._turn():
+            self._ask("job", [{"job": as_data(job), "workers": self.workers}] * 4)
+            try:
+                for chunk in chunks:
+                    self._ask("chunk", [fields_of(chunk.part(seat)) for seat in range(4)])
+            except BaseException:
+                for server in self._servers:  # none, if one of them is gone
+                    server.say("drop")
+                    server.send()
+                raise
+            self._ask("prepare", [{}] * 4, "ready")
+            return self._go(progress)
 
     def erase(self, model: str) -> None:
         """See `Servers.erase`."""
-        self.run("ppca.jobs.kept:erase", [], {"model": model})
+        with self._turn():
+            self._ask("erase", [{"model": model}] * 4, "erased")
 
     def run(
         self,
@@ -235,57 +247,78 @@ class LocalServers:
         public: Mapping[str, Any],
         progress: Progress | None = None,
     ) -> Outcome:
-        """Run a program on the packets (by server) of its secret inputs and on its public parameters.
+        """Run a program on the packets (by server) of its secret inputs and on its public parameters: developer servers only.
 
         The servers continue after a program that failed. If one of them has ended, all four are stopped.
         """
+        if not self.developer:
+            raise ProgramError(
+                "these servers run jobs only. Programs of your own run on servers that were started for developing: ppca.Job() "
+                "without servers, or LocalServers(developer=True)."
+            )
+        with self._turn():
+            name, given = name_of(program), dict(public)
+            parts = [[packets[seat] for packets in inputs] for seat in range(4)]
+            self._ask("run", [{"program": name, "packets": mine, "public": given} for mine in parts], "ready")
+            return self._go(progress)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The servers are this thread's: another one waits until they are free."""
         if not self._servers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
         if self._used_by == threading.get_ident():
             raise ServersFailed("the servers are busy with the run that called this: they run one program at a time")
-        with self._busy:  # another thread waits until the servers are free
+        with self._busy:
             if not self._servers:
                 raise ServersFailed("the servers were stopped while this run waited for them")
             self._used_by = threading.get_ident()
             try:
-                self._say_run(name_of(program), inputs, public)
-                self._prepare()
-                with self._stopped_on_error():
-                    heard = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
-                return self._outcome(heard)
+                yield
             finally:
                 self._used_by = None
 
-    def _say_run(self, name: str, inputs: Sequence[list[InputPacket]], public: Mapping[str, Any]) -> None:
-        """Queue each server's part of the call. If this raises, nothing is queued."""
+    def _ask(self, kind: str, fields: Sequence[Mapping[str, Any]], wanted: str = "taken") -> None:
+        """Send a message to each server, with its fields, and hear all four. If one refuses, none goes on.
+
+        Raises `ProgramError` for a refusal: the servers can be used again.
+        """
         try:
-            for server in self._servers:
-                mine = [packets[server.number] for packets in inputs]
-                server.say("run", program=name, packets=mine, public=dict(public))
-        except BaseException:
+            for server, mine in zip(self._servers, fields, strict=True):
+                server.say(kind, **mine)
+        except BaseException:  # what cannot travel: nothing is sent
             for server in self._servers:
                 server.outgoing.clear()
             raise
-
-    def _prepare(self) -> None:
-        """Let the servers load the program. If one refuses, none starts and the servers can be used again."""
         with self._stopped_on_error():
-            heard = self._hear("ready", patience=self.timeout + GRACE)
-        for server in self._servers:
-            server.say("drop" if heard.refusals else "go")
-            server.send()
+            heard = converse(self._servers, wanted, patience=self.timeout + GRACE)
+        if heard.failures:
+            raise self._failed(heard)
         if heard.refusals:
+            for server in self._servers:
+                server.say("drop")
+                server.send()
             refusal = heard.refusals[min(heard.refusals)]
             raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
+
+    def _go(self, progress: Progress | None) -> Outcome:
+        """Run what all four have prepared."""
+        for server in self._servers:
+            server.say("go")
+        with self._stopped_on_error():
+            heard = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
+        return self._outcome(heard)
+
+    def _failed(self, heard: Heard) -> ServersFailed:
+        """The error of a run that failed. If all servers are still there, they get new links."""
+        here = all(failure.reported for failure in heard.failures)
+        return ServersFailed(explain(heard.failures, heard.answers, self._reconnected() if here else self._stopped()))
 
     def _outcome(self, heard: Heard) -> Outcome:
         """Return the outcome of a run. If it failed and all servers still run, connect them again."""
         if heard.failures:
-            here = all(failure.reported for failure in heard.failures)
-            raise ServersFailed(
-                explain(heard.failures, heard.answers, self._reconnected() if here else self._stopped())
-            )
-        runs = [Ran(**heard.answers[number]) for number in range(4)]
+            raise self._failed(heard)
+        runs = [Ran(**heard.answers[server]) for server in range(4)]
         keeping = [server for server, ran in zip(self._servers, runs, strict=True) if ran.keeps]
         try:
             outcome = Outcome.of(runs)

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from ..protocol import InconsistentShares
 from ..transport import server_name
+from .execute import Ran
 from .failure import ServersFailed
-from .programs import Ran
 
 
 @dataclass

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from ..jobs.chunks import Chunk
 from ..jobs.spec import JobSpec
+from ..protocol import InputPacket
 from .outcome import Outcome
 
 Progress = Callable[[str, float | None, int], None]
@@ -42,3 +43,17 @@ class Servers(Protocol):
         InconsistentShares : the servers' accounts do not fit together; the result is not used.
         ServersFailed : the run failed; the message says whether the servers were stopped.
         """
+
+
+@runtime_checkable
+class RunsPrograms(Protocol):
+    """Servers of developers: they also run programs by name."""
+
+    def run(
+        self,
+        program: Any,
+        inputs: Sequence[list[InputPacket]],
+        public: Mapping[str, Any],
+        progress: Progress | None = None,
+    ) -> Outcome:
+        """Run a program on the packets (by server) of its secret inputs and on its public parameters."""

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..runtime.codec import CodecError
 from ..runtime.conversation import GRACE, ServerProcess, converse
+from ..runtime.execute import Ran
 from ..runtime.failure import SUSPECT, Failure
-from ..runtime.programs import Ran
+from ..runtime.messages import fields_of
 from ..runtime.servers import Progress
 from ..runtime.store import flat, record_of
 from ..transport.routes import route_of
@@ -24,10 +25,7 @@ ENDING = 2.0
 """Seconds that a worker may take to end by itself; then it is killed."""
 
 TAKING = 600.0
-"""Seconds that a worker may take for one record or piece: it stores it, nothing else."""
-
-MIN_MESSAGE = 1 << 28
-"""Bytes that a message to a worker may have however little the inputs may take: pieces and kept records are larger."""
+"""Seconds that a worker may take for one record or chunk: it stores it, nothing else."""
 
 _STOPPED = "this server stopped the attempt"
 
@@ -48,9 +46,9 @@ class Attempt:
         """Whether this server's worker was connected with all others."""
 
     def run(self, prepared: Callable[[], None] = lambda: None) -> Done:
-        """Run the program. Raises AttemptFailed, and whatever making a piece raises; no process is left.
+        """Run the program. Raises AttemptFailed, and whatever making a chunk raises; no process is left.
 
-        `prepared` is called once the worker has loaded the program and its inputs; the attempt begins when it returns.
+        `prepared` is called once the worker has the job and its inputs; the attempt begins when it returns.
 
         It ends after `work.attempt_timeout` seconds: peers that answer every round in time cannot hold it for ever.
         """
@@ -70,11 +68,12 @@ class Attempt:
             prepared()
             self.router.register(self._route, passing)
             try:
-                worker.say("go")
+                worker.say("connect", **self.work.links())
                 self._hear(worker, "connected", patience=self.work.start_timeout + GRACE)
                 self.begun = True
             finally:
                 self.router.unregister(self._route)
+            worker.say("go")
             return self._done(self._hear(worker, "done", patience=None))
 
     def kill(self, why: str = _STOPPED) -> None:
@@ -85,13 +84,13 @@ class Attempt:
                 self._process.kill()
 
     def _hand_over(self, worker: ServerProcess) -> None:
-        """Tells the worker its work, a piece at a time, and has it load the program."""
+        """Tell the worker its job, a chunk at a time, and have it prepare."""
         work = self.work
-        self._ask(worker, "work", **work.told())
+        self._ask(worker, "job", job=work.job, workers=work.workers)
         for name, record in work.kept.items():
             self._ask(worker, "kept", name=name, record=flat(record))
-        for owner, packet, tags, order in work.chunks:
-            self._ask(worker, "chunk", owner=owner, packet=packet, tags=tags, order=order)
+        for part in work.chunks:
+            self._ask(worker, "chunk", **fields_of(part))
         worker.say("prepare")
         self._hear(worker, "ready", patience=TAKING)
 
@@ -123,9 +122,12 @@ class Attempt:
             kept = {
                 name: None if record is None else record_of(**record) for name, record in answer.pop("kept").items()
             }
-            return Done(Ran(**answer), kept)
+            done = Done(Ran(**answer), kept)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._failed(Failure(self.work.server, f"its worker sent nonsense as a result: {error}")) from None
+        if isinstance(done.ran.result, dict) and "refused" in done.ran.result:  # by what all four servers see alike
+            raise self._failed(Failure(self.work.server, str(done.ran.result["refused"]), final=True))
+        return done
 
     @contextmanager
     def _worker(self, passed: socket.socket) -> Iterator[ServerProcess]:
@@ -150,8 +152,7 @@ class Attempt:
 
     def _start(self, control: int, passed: int) -> WorkerProcess:
         work = self.work
-        longest = max(2 * work.input_bytes, MIN_MESSAGE)
         try:
-            return self.forks.start(control, passed, server=work.server, threads=work.threads, longest=longest)
+            return self.forks.start(control, passed, server=work.server, threads=work.threads, memory=work.input_bytes)
         except OSError as error:
             raise AttemptFailed(Failure(work.server, f"cannot start a worker process: {error}")) from error

@@ -5,7 +5,7 @@ fork server is started with the first attempt and lives as long as the server. I
 with its keys and shares, goes over the control channel to the worker only. It runs one thread, so a fork is safe. A worker
 keeps its own control channel and drops every other descriptor of the fork server.
 
-    server -> fork server    server, threads and longest (JSON), with three descriptors: control, passed, status
+    server -> fork server    seat, threads and memory (JSON), with three descriptors: control, passed, status
     fork server -> server    on status: the number of the worker's process; its exit code once it has ended
     server -> fork server    on status: anything: kill the worker
 
@@ -32,8 +32,8 @@ import threading
 from typing import Any, NoReturn
 
 from .. import jobs
+from ..runtime import worker
 from ..runtime.process import harden
-from . import worker
 
 STARTING = 120.0
 """Seconds in which the fork server must have started a worker. It loads all programs before the first one."""
@@ -101,7 +101,7 @@ class ForkServer:
     def start(self, control: int, passed: int, **about: Any) -> WorkerProcess:
         """Start a worker with these descriptors. Raises OSError if that is not possible.
 
-        about : server, threads and longest of `worker.main`.
+        about : seat, threads and memory of `worker.attempt`.
         """
         for last in (False, True):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -230,7 +230,7 @@ class _Forks:
             self._selector.close()
             for sock in (self._requests, self._ended, self._bell, status, *self._workers.values()):
                 sock.close()
-            code = worker.main(control, passed, os.getppid(), **about)
+            code = worker.attempt(control, passed, os.getppid(), **about)
         finally:
             sys.stderr.flush()
             os._exit(code)  # not through the stack of the fork server

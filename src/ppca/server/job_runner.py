@@ -42,6 +42,7 @@ from ..federation.state import (
 )
 from ..federation.text import plain
 from ..federation.times import seconds
+from ..jobs.chunks import Part
 from ..jobs.infer import UseModel
 from ..jobs.pools import DASK
 from ..jobs.spec import COLUMNS
@@ -53,13 +54,13 @@ from .contributions import Contributions
 from .forking import ForkServer
 from .keys import JOB
 from .policy import refusal_of
-from .programs import call, kept_name, rules
+from .programs import job_for_workers, kept_name
 from .restoring import Restoring
 from .router import Router
 from .scheduler import BEGIN, PREPARE, PROPOSE, Scheduler, Step, View, last_turn, place_of, submitters
 from .server_state import ServerState
 from .staging import Staging, audit_digest
-from .work import AttemptFailed, Done, Piece, Work
+from .work import AttemptFailed, Done, Work
 
 log = logging.getLogger("ppca.job_runner")
 ATTEMPT, KEY = "attempt", "repair of the key"
@@ -394,29 +395,17 @@ class JobRunner:
 
     def _work(self, known: ProposedJob, start: str) -> Work:
         server_state, settings = self.server_state, self.server_state.settings.file
-        program, public = call(known)
-        if settings.workers is not None and known.spec.data.form == COLUMNS:
-            public["workers"] = DASK
         kept = {}
         if isinstance(known.spec.analysis, UseModel):
             kept[kept_name(known.spec.analysis.model)] = self._model(known.spec.analysis.model)
-        packets = [
-            packet
-            for owner in known.proposal.owners
-            for kind, fields in self.shares.messages_of(known, owner)
-            if kind == "packets"
-            for packet in fields["packets"]
-        ]
         return Work(
             server=server_state.server,
             session=hashlib.sha256(f"ppca session {start}".encode()).digest(),
             addresses={number: address(server.mesh) for number, server in server_state.membership.servers.items()},
             tls=server_state.mesh_tls,
-            program=program,
-            packets=packets,
+            job=job_for_workers(known),
             chunks=self._chunks(known),
-            public=public,
-            openings=rules(known),
+            workers=DASK if settings.workers is not None and known.spec.data.form == COLUMNS else 0,
             kept=kept,
             timeout=settings.work.timeout,
             threads=settings.work.threads or threads_for(self._servers_here() * settings.policy.jobs_at_once),
@@ -443,23 +432,18 @@ class JobRunner:
         hosts = {number: address(server.mesh)[0] for number, server in self.server_state.membership.servers.items()}
         return list(hosts.values()).count(hosts[self.server_state.server])
 
-    def _chunks(self, known: ProposedJob) -> Iterator[Piece]:
-        """Rows of owners of columns, and of owners of rows that are fewer than columns, piece by piece."""
-        data = known.spec.data
-        if not (data.by_columns or data.is_wide or data.uses_model):
-            return
+    def _chunks(self, known: ProposedJob) -> Iterator[Part]:
+        """What the owners have sent, owner by owner."""
         for number, owner in enumerate(known.proposal.owners):
             for kind, fields in self.shares.messages_of(known, owner):
-                if kind == "rows":
-                    table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
-                    yield table, fields["packets"][0], fields.get("tags"), fields.get("order")
+                table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
+                order = fields.get("order")
+                order = None if order is None else bytes.fromhex(order)
+                yield Part(table, fields["packets"], kind == "rows", fields.get("tags"), order)
 
     def _finish(self, known: ProposedJob, number: int, done: Done, began: datetime) -> None:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
         server_state, ran = self.server_state, done.ran
-        if "refused" in ran.result:  # by what all four servers see alike
-            self._fail(known.id, number, str(ran.result["refused"]), final=True)
-            return
         total = ran.stats["total"]
         results: dict[str, list[Object]] = {}
         for receiver in known.spec.receivers:

@@ -1,4 +1,4 @@
-"""Jobs as programs: which program of `ppca.jobs` runs a job, with which public parameters."""
+"""Jobs as workers get them: under which names servers keep the models that a job makes or uses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 from ..federation.proposal import ProposedJob
 from ..jobs.infer import UseModel
-from ..jobs.registry import openings
-from ..jobs.spec import JobSpec, Keep
-from ..runtime.job_runs import PROGRAMS, public_of
-from .work import TABLE
+from ..jobs.loading import as_data
+from ..jobs.spec import Keep
 
 
 def kept_name(job: str) -> str:
@@ -18,22 +16,11 @@ def kept_name(job: str) -> str:
     return f"model-{job[:32]}"
 
 
-def rules(job: ProposedJob) -> list[dict[str, Any]]:
-    """All that the job may open, as the engine enforces it."""
-    return [line.rule() for line in openings(job.spec)]
-
-
-def call(job: ProposedJob) -> tuple[str, dict[str, Any]]:
-    """The program, and its public parameters."""
-    found = _named(job)
-    return PROGRAMS[found.data.form], public_of(found, TABLE)
-
-
-def _named(job: ProposedJob) -> JobSpec:
-    """The job with the names under which servers keep the models that it makes or uses."""
-    found = job.spec
+def job_for_workers(known: ProposedJob) -> dict[str, Any]:
+    """Return a job as plain data, with the names under which servers keep the models that it makes or uses."""
+    found = known.spec
     if found.keep is not None:
-        found = replace(found, keep=Keep(allow=found.keep.allow, name=kept_name(job.id)))
+        found = replace(found, keep=Keep(allow=found.keep.allow, name=kept_name(known.id)))
     if isinstance(found.analysis, UseModel):
         found = replace(found, analysis=replace(found.analysis, model=kept_name(found.analysis.model)))
-    return found
+    return as_data(found)
