@@ -17,7 +17,7 @@ async def moments(
     party: Party, *inputs: SecretArray, tables: list[int], rows: int, starts: list[int], workers: int | str
 ) -> Any:
     """The sums of the rows of several tables, opened: products and columns, computed in six pieces by the workers."""
-    uploads = Uploads(party.server)
+    uploads = Uploads(party.seat)
     for table, part in zip(tables, inputs, strict=True):
         spool = uploads.rows.setdefault(table, Spool(part.shape[1] * part.dtype.limbs))
         spool.append(len(part), [(False, np.ascontiguousarray(split)) for split in part.data])

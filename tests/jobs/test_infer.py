@@ -155,7 +155,7 @@ def test_a_table_is_matched_and_used_in_one_run(lockstep_servers: LockstepServer
     assert len(lockstep_servers.audits) == runs + 1
     assert sorted(found.ids.tolist()) == list(range(20, 60))
     assert opened(lockstep_servers) == [
-        ("match pattern of pseudonyms", (40, 2), "lockstep_servers"),
+        ("match pattern of pseudonyms", (40, 2), "servers"),
         ("coordinates", (40, 2), "owner-2"),
     ]
     assert [spool.rows for each in lockstep_servers.uploads for spool in each.rows.values()] == [0] * 8

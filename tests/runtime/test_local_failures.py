@@ -223,7 +223,7 @@ def test_rows_are_forgotten_when_a_job_fails(monkeypatch: pytest.MonkeyPatch) ->
 
         with pytest.raises(OSError, match="the file is gone"):
             job.run_job(spec, chunks(True))
-        with pytest.raises(ServersFailed, match="keeps nothing under the name 'm'"):
+        with pytest.raises(ServersFailed, match="does not have a record named 'm'"):
             job.run_job(spec, chunks(False))
         assert max(seen) > 0
         assert [spooled(pid) for pid in servers.pids] == before

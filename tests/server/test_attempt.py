@@ -265,7 +265,7 @@ def test_a_refusal_is_final_and_says_why(seats: RealServers) -> None:
     job = use_job([0, 0], ["transform"], model="nothing")
     failed = seats.start(job, [Chunk(0, [share(np.eye(2))], rows=True)]).failed()
     assert any(one.final for one in failed)
-    assert any("keeps nothing under the name 'nothing'" in str(one) for one in failed)
+    assert any("does not have a record named 'nothing'" in str(one) for one in failed)
 
 
 # -- owners of columns, and what is asked of kept models -----------------------------------------------------------------

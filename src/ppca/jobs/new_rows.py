@@ -58,7 +58,7 @@ async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedRows:
 def check_number(rows: int, least: int | None) -> None:
     """Refuse fewer rows than the job or an operator asks for. Servers see the number of new rows."""
     if not rows:
-        raise Refusal("there are no rows to use the model on")
+        raise Refusal("there are zero new rows. Contribute at least one row")
     if least is not None and rows < least:
         raise Refusal(
             f"there are {rows:,} new rows; this job needs at least {least:,} (rows_at_least). Nothing was computed."
