@@ -17,6 +17,9 @@ from .table3 import STEPS, resampled
 SHOWN = ("Wine", "IoT-9", "MOOC-10")
 HEADINGS = ["", "time", "whole wait", "rounds", "sent per server", "error", "the paper", "in the clear"]
 PICTURE = "table3-time.png"
+TIMED = {"table3": "the jobs of the paper's data", "peers": "the decompositions", "wan": "the jobs over slow links"}
+"""Parts that the table takes times from, and how they are called."""
+
 PAPER = "[the paper](docs/evaluation/index.md#the-paper)"
 
 
@@ -46,15 +49,12 @@ def front(kept: dict[str, dict[str, Any]]) -> str:
 
 
 def _busy(kept: dict[str, dict[str, Any]]) -> str:
-    """Return what must be said of the times, if the machine had other things to do."""
-    machines = [kept[part]["machine"] for part in ("table3", "peers", "wan") if "machine" in kept.get(part, {})]
-    if not any(map(was_busy, machines)):
+    """Return what must be said of the times, if the machine had other things to do: of which rows, and how much."""
+    machines = {rows: kept[part]["machine"] for part, rows in TIMED.items() if "machine" in kept.get(part, {})}
+    found = [f"{rows} (load {found['load']:.0f})" for rows, found in machines.items() if was_busy(found)]
+    if not found:
         return ""
-    worst = max(machines, key=lambda machine: float(machine["load"]))
-    return (
-        f" The machine was busy with other things meanwhile (a load of {worst['load']:.0f} on {worst['cores']} cores): "
-        "a quiet one is faster."
-    )
+    return f" The machine was busy with other things during {' and '.join(found)}: a quiet one is faster."
 
 
 def _records(kept: dict[str, dict[str, Any]], part: str, table: int = 0) -> list[dict[str, Any]]:

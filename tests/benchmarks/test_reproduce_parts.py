@@ -253,3 +253,13 @@ def test_front_says_where_we_fall_short() -> None:
     kept = {"table3": {"tables": [{"records": [record | steps | {"paper": paper, "plain": 8.0}]}], "plots": []}}
     shown = front.front(kept)
     assert "| 4.0 s (behind the paper: 2x) | 9.0 s |" in shown
+
+
+def test_front_says_which_times_are_of_a_busy_machine() -> None:
+    machines = {"table3": 0.4, "peers": 9.3, "wan": 2.7}
+    kept = {part: {"tables": [], "machine": {"load": load, "cores": 2}} for part, load in machines.items()}
+    said = (
+        "busy with other things during the decompositions (load 9) and the jobs over slow links (load 3): a quiet one"
+    )
+    assert said in front.front(kept)
+    assert "busy" not in front.front({"table3": kept["table3"]})
