@@ -125,6 +125,15 @@ def test_with_all_components_no_row_can_stand_out() -> None:
         infer((lockstep_servers, whole), NEW, parts=["flags"], contamination=0.3)
 
 
+def test_a_row_without_distance_is_not_flagged() -> None:
+    """All rows lie on the line of the model: all scores are zero, and none is among the largest."""
+    line = np.arange(-10.0, 10.0)[:, None] * [1.0, 2.0, -1.0]
+    fitted = PCA(1, standardize=True, servers=LockstepServers(), keep="m", allow=ALLOWED).fit(np.array_split(line, 2))
+    assert not fitted.shared_model().detect(line[:6], contamination=0.5).any()
+    off = line[:6] + np.outer([0, 0, 3, 0, 0, 0], [1.0, 0, 1.0])
+    assert fitted.shared_model().detect(off, contamination=0.5).tolist() == [False, False, True, False, False, False]
+
+
 def test_rows_that_do_not_fit_are_refused(kept: tuple[LockstepServers, PCA]) -> None:
     with pytest.raises(Refusal, match=r"rows of shape \(7, 3\) do not fit a model of 4 columns"):
         infer(kept, NEW[:, :3])

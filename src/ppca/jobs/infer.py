@@ -21,7 +21,7 @@ class UseModel(Analysis):
     model: the name of the kept model; in a federation the id of the job that made it. model_owners: the owners of the
     model, which must approve.
     threshold: rows with a larger score are flagged, in squared units of the data. contamination: the fraction of
-    rows that are flagged: those with the largest scores.
+    rows that are flagged: those with the largest scores, and none with a score of zero.
     """
 
     NAME: ClassVar[str] = "infer/1"

@@ -229,13 +229,14 @@ async def _verdicts(
 
 
 async def largest(score: SecretArray, count: int, party: Party) -> SecretArray:
-    """Return bits that mark the `count` largest of non-negative scores (more if scores are equal). Opens nothing.
+    """Return bits that mark the `count` largest of non-negative scores (more if scores are equal), but none that is zero.
+    Opens nothing.
 
-    Bisection for the threshold with a secret interval: it starts as [0, 2^span) and ends with a width of one ulp.
+    Bisection for the threshold with a secret interval, which starts at one ulp: its width is 2^span, and in the end one ulp.
     Four rounds per step: compare all scores with the midpoint, count, compare the count, keep one half.
     """
     wide = score.dtype.span
-    low = score[0] * 0
+    low = score[0] * 0 + 2.0**-score.dtype.frac
     width = 2.0**wide
     steps = wide + score.dtype.frac
     for step in range(steps):

@@ -33,4 +33,4 @@ def flags_of(scores: Floats, threshold: float | None, contamination: float | Non
     if contamination is None:
         return None
     count = max(1, math.ceil(contamination * len(scores)))
-    return np.asarray(scores >= np.sort(scores)[-count])
+    return np.asarray((scores >= np.sort(scores)[-count]) & (scores > 0))
