@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from benchmarks.jobs import fit_job, use_job
 from benchmarks.malformed import Target
 from ppca.federation import toml
-from ppca.federation.envelopes import Envelopes, messages, summands_at
+from ppca.federation.envelopes import Envelopes, blind, messages, summands_at
 from ppca.federation.errors import FederationError
 from ppca.federation.expected import checked
 from ppca.federation.identity import KEY_FILE, Identity, key_text
@@ -252,8 +252,12 @@ def feed_contribution(content: bytes, number: int, folder: Path) -> None:
 
 def contribution_seeds() -> list[bytes]:
     """The sums of an owner, one stream per server."""
-    sums = share_sums(sums_of(open_table(np.arange(24.0).reshape(8, 3) % 7)), len(OWNERS))
-    return [b"".join(encode("packets", packets=[four[server] for four in sums])) for server in range(4)]
+    sums, first = share_sums(sums_of(open_table(np.arange(24.0).reshape(8, 3) % 7)), len(OWNERS)), blind()
+    found = []
+    for server in range(4):
+        messages = encode("blind", packets=[first[server]]), encode("packets", packets=[four[server] for four in sums])
+        found.append(b"".join(part for message in messages for part in message))
+    return found
 
 
 def feed_store(content: bytes, number: int, folder: Path) -> None:

@@ -17,7 +17,9 @@ from ppca.federation import envelopes as module
 from ppca.federation.envelopes import Envelopes, message_of, messages, opened, summands_at
 from ppca.federation.errors import ObjectRefused
 from ppca.federation.objects import Object
-from ppca.protocol import share
+from ppca.native import ring
+from ppca.protocol import InputPacket, share
+from ppca.protocol.inputs import receive
 from ppca.runtime.control import encode
 
 JOB = job()
@@ -46,8 +48,8 @@ def test_every_seat_gets_its_packets_and_the_digests_fit() -> None:
     assert said["chunks"] == [[item.digest for item in each] for each in made]
     for seat in range(4):
         found = list(messages(plain(made[seat], seat)))
-        assert [kind for kind, _ in found] == ["rows", "rows", "rows", "packets"]
-        assert [fields.get("number") for _, fields in found] == [0, 1, 2, None]
+        assert [kind for kind, _ in found] == ["blind", "rows", "rows", "rows", "packets"]
+        assert [fields.get("number") for _, fields in found] == [None, 0, 1, 2, None]
         digests = summands_at(seat, found)
         row, column = divmod(seat, 2)
         names = [f"R{row}", f"C{column}", *(["R0-C0"] if row == column else [])]
@@ -63,6 +65,33 @@ def test_mates_have_what_they_have_in_common() -> None:
     assert found[0]["R0"] != found[2]["R1"]
 
 
+def test_a_server_cannot_check_a_guess_of_the_numbers() -> None:
+    """Server 0 computes the summand R1 of server 2 from a right guess. The random elements are all that it lacks."""
+    made, last = sent(0)
+    mine, theirs = (list(messages(plain(made[server], server))) for server in (0, 2))
+    guess = [ring.encode(values, 40, 2)[0] for values in (np.ones(2), np.zeros(3))]
+
+    def row_1(packet: InputPacket, values: Any) -> InputPacket:
+        rest = ring.sub(values, receive(packet, 0, 0)[0])
+        return InputPacket(packet.shape, packet.dtype, rest.tobytes(), packet.column)
+
+    inputs = "packets", {"packets": list(map(row_1, mine[1][1]["packets"], guess))}
+    zero = "blind", {"packets": [row_1(mine[0][1]["packets"][0], np.zeros((2, 2), np.uint64))]}
+    signed = last.json()["summands"]["R1"]
+    assert summands_at(2, [theirs[0], inputs])["R1"] == signed
+    assert summands_at(2, [zero, inputs])["R1"] != signed
+    assert summands_at(2, [inputs])["R1"] != signed
+
+
+def test_random_elements_are_new_in_every_contribution() -> None:
+    values = set()
+    for _ in range(3):
+        made, _ = sent(0)
+        first = [next(iter(messages(plain(made[server], server))))[1]["packets"][0] for server in (0, 3)]
+        values.add(ring.add(receive(first[0], 0, 0)[0], receive(first[1], 1, 1)[0]).tobytes())
+    assert len(values) == 3
+
+
 def test_a_stream_over_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     made, _ = sent(20)
@@ -70,7 +99,7 @@ def test_a_stream_over_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for seat in range(4):
         chunks = plain(made[seat], seat)
         assert {len(chunk) for chunk in chunks[:-1]} == {1000}
-        assert len(list(messages(chunks))) == 21
+        assert len(list(messages(chunks))) == 22
 
 
 def test_envelopes_in_another_place_do_not_open(monkeypatch: pytest.MonkeyPatch) -> None:

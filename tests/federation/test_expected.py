@@ -1,4 +1,4 @@
-"""A sole owner that acts for several tables: its rows go to the table that it names, if the job has that table."""
+"""Contributions begin with random elements. A sole owner of several tables names one of them for its rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from harness.federation import job
 from ppca.algorithms import second_moments
+from ppca.federation.envelopes import blind
 from ppca.federation.errors import ObjectRefused
 from ppca.federation.expected import checked
 from ppca.protocol import share
@@ -22,12 +23,29 @@ def rows(part: Any, width: int) -> tuple[str, dict[str, Any]]:
     return "rows", {"packets": [share(np.ones((4, width)), second_moments.ROWS)[0]], "part": part}
 
 
+def first() -> tuple[str, dict[str, Any]]:
+    return "blind", {"packets": [blind()[0]]}
+
+
 def taken(*messages: tuple[str, dict[str, Any]]) -> int:
-    """How many messages of the owner server 0 takes before it refuses one."""
+    """Return how many messages after the first one server 0 takes from the owner before it refuses one."""
+    return accepted(first(), *messages) - 1
+
+
+def accepted(*messages: tuple[str, dict[str, Any]]) -> int:
     found: list[Any] = []
     with pytest.raises(ObjectRefused, match="the contribution of north does not fit the job"):
         found.extend(checked(SOLE.spec.data, "north", 0, iter(messages)))
     return len(found)
+
+
+def test_random_elements_come_first_and_once() -> None:
+    other = "blind", {"packets": [share(np.ones(2))[0]]}
+    twice = "blind", {"packets": [blind()[0]] * 2}
+    more = "blind", {"packets": [blind()[0]], "part": 0}
+    assert accepted(rows(0, 2)) == accepted(other) == accepted(twice) == accepted(more) == 0
+    assert accepted(first(), first()) == 1
+    assert accepted(first(), rows(0, 2), first()) == 2
 
 
 @pytest.mark.parametrize("part", [2, -1, 1 << 40, True, 0.0, "0", None])

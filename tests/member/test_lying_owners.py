@@ -410,8 +410,11 @@ class DifferentAtOne(Envelopes):
         super().add(kind, packets, **fields)
         del self._open[3][before:]
         mine = [each[3] for each in packets]
-        for part in encode(**self.change(kind, {"packets": mine, **fields})):  # type: ignore[attr-defined]
+        for part in encode(**self.change(kind, {"packets": mine, **fields})):
             self._open[3] += part
+
+    def change(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        return {"kind": kind, **fields}
 
 
 @pytest.mark.parametrize("form", ["columns psi"], indirect=True)
@@ -434,7 +437,7 @@ def test_all_servers_get_the_same_messages(form: Form, what: str) -> None:
 
     made: list[Object] = []
     envelopes = DifferentAtOne(IDENTITIES[LIAR], form.job.id, whole.keys, made.append)
-    envelopes.change = change  # type: ignore[attr-defined]
+    envelopes.change = change  # type: ignore[method-assign]
     whole.fill(LIAR, form.file(LIAR), envelopes, form.id)
     last = envelopes.finish()
     found = whole.deliver(LIAR, [*made, last])

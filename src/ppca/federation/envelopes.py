@@ -1,7 +1,7 @@
 """Envelopes: an owner's messages to a server, cut into chunks of at most 16 MiB that are sealed one by one.
 
-Messages are those of the control channel: "packets" (secret inputs of the program) and "rows" (a chunk of a table, with
-tags).
+Messages are those of the control channel: "blind" (random elements, first), "packets" (secret inputs of the program)
+and "rows" (a chunk of a table, with tags).
 
 In its contribution the owner signs the digests of all envelopes, of the four summands R0, R1, C0, C1, and of R0 - C0.
 The digests also cover everything else in the messages: kinds, fields, shapes, types and tags. Every server compares
@@ -9,21 +9,26 @@ those that it can
 compute:
 - Servers of a row have the same R, servers of a column the same C, and all four the same messages around them.
 - Server 0 has R0 - C0, server 3 has C1 - R1. They are equal only if R0 + R1 = C0 + C1: both splits are of the same
-  numbers. R0 and C0 are independent streams, so the digest of their difference says nothing about the numbers.
+  numbers.
+
+All servers see all five digests. A server that holds R0 knows R1 for every guess of the numbers, so a digest of R1 alone
+would let it test guesses. Therefore the first message shares `BLIND`: 256 random bits that the owner forgets. No server
+knows them: it has one summand of each split, and the summands of the difference that it lacks contain them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..native import ring
-from ..protocol import InputPacket
-from ..protocol.inputs import receive
+from ..protocol import InputPacket, RingType
+from ..protocol.inputs import receive, share_ring
 from ..runtime.codec import CodecError
 from ..runtime.control import MAX_BUFFER_BYTES, ChannelClosed, Message, MessageReader, encode
 from .errors import ObjectRefused
@@ -34,6 +39,9 @@ from .sealing import SealingKey, seal
 
 MAX_TEXT = 1 << 16
 """Maximum size of the text of a message in bytes. Arrays are not text."""
+
+BLIND = (2,), RingType(128, 0, 126)
+"""Shape and type of the random elements that every contribution begins with. Programs do not get them."""
 
 SUMMANDS = ("R0", "R1", "C0", "C1")
 DIFFERENCE = "R0-C0"
@@ -51,6 +59,7 @@ class Envelopes:
         self._chunks: list[list[str]] = [[] for _ in SERVERS]
         self._summands = Summands()
         self.bytes_sent = 0
+        self.add("blind", [blind()])
 
     def add(self, kind: str, packets: Sequence[list[InputPacket]], **fields: Any) -> None:
         """Add a message to every server: its packets of these inputs, and fields that all servers see."""
@@ -85,6 +94,12 @@ class Envelopes:
                 self._close(server, len(self._open[server]))
         content = {"chunks": self._chunks, "summands": self._summands.digests()}
         return Object.make(self._identity, "contribution", self._job, json.dumps(content).encode())
+
+
+def blind() -> list[InputPacket]:
+    """Return shares of new random elements, by server."""
+    shape, dtype = BLIND
+    return share_ring(ring.as_ring(secrets.token_bytes(2 * dtype.itemsize), (*shape, dtype.limbs)), dtype)
 
 
 def envelope_info(job: str, owner: str, server: int, chunk: int) -> dict[str, Any]:
@@ -211,7 +226,7 @@ def message_of(data: bytes, kind: str) -> dict[str, Any]:
 def _checked(message: Message) -> Message:
     kind, fields = message
     packets = fields.get("packets")
-    if kind not in ("packets", "rows") or not isinstance(packets, list):
+    if kind not in ("blind", "packets", "rows") or not isinstance(packets, list):
         raise ObjectRefused(f"the shares of an owner contain an unexpected message {kind!r}")
     if not packets or not all(isinstance(packet, InputPacket) for packet in packets):
         raise ObjectRefused("the shares of an owner contain a packet that is not a share")

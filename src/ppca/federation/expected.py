@@ -2,7 +2,8 @@
 
 An owner sends messages of two kinds. "rows" brings some rows of one of its tables (columns, if there are more columns
 than rows). "packets" brings the other inputs: those of a table in one message, after its rows. A job that uses a kept
-model has none. `checked` refuses everything else by the owner's name, before a server uses any of it.
+model has none. The first message of all is "blind" (see `envelopes`). `checked` refuses everything else by the owner's
+name, before a server uses any of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..jobs.spec import Data
 from ..protocol import InputPacket, InputRefused, RingType
 from ..protocol.inputs import summands
 from ..runtime.control import Message
+from .envelopes import BLIND
 from .errors import ObjectRefused
 
 Input = tuple[tuple[int, ...], RingType]
@@ -48,6 +50,8 @@ class _Check:
         """Number of rows of every table so far; of columns, if columns are sent one below the other."""
         self.lengths: list[int | None] = [None] * len(self.widths)
         """Length of the columns of every table, if columns are sent."""
+        self.blinded = False
+        """Whether the first message has arrived."""
         self.inputs = 0
         """Number of messages with inputs so far: one for each table, in the order of the tables."""
 
@@ -58,6 +62,9 @@ class _Check:
                 summands(packet, *divmod(self.server, 2))
             except InputRefused as error:
                 self._refuse(str(error))
+        if not self.blinded or kind == "blind":
+            self._blind(kind, fields)
+            return
         known = {"packets", "part"} | ({"tags", "order"} if kind == "rows" else set())
         if more := sorted(set(fields) - known):
             self._refuse(f"a message {kind!r} has the unknown fields {', '.join(more)[:200]}")
@@ -70,6 +77,13 @@ class _Check:
             self._rows(packets, fields, table)
         else:
             self._inputs(packets, table)
+
+    def _blind(self, kind: str, fields: dict[str, Any]) -> None:
+        """Check that the random elements come first, once, with nothing else."""
+        fits = [(packet.shape, packet.dtype) for packet in fields["packets"]] == [BLIND] and set(fields) == {"packets"}
+        if kind != "blind" or self.blinded or not fits:
+            self._refuse("its first message must be the random elements that blind its digests, and only the first")
+        self.blinded = True
 
     def end(self) -> None:
         """Check, after the last message, that nothing is missing."""
