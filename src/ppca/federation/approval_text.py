@@ -179,7 +179,7 @@ def _few_common_rows(job: JobSpec) -> list[str]:
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader of a job's openings: a receiver, or the four servers. openings: what it gets, and what that tells."""
+    """A reader of a job's openings: a receiver, or the four servers. openings: what it gets, and what that tells."""
 
     name: str
     openings: tuple[tuple[str, str], ...]
@@ -213,8 +213,8 @@ def kept_in_words(job: JobSpec) -> list[str]:
     if job.keep is None or job.keep.until is None:
         return []
     return [
-        f"kept in shares until {job.keep.until:%Y-%m-%d}: {operation} of new rows for {' and '.join(receivers) or 'no receiver'}, "
-        "if you agree again"
+        f"kept in shares until {job.keep.until:%Y-%m-%d}: {operation} of new rows for "
+        f"{' and '.join(receivers) or 'no receiver'}, if you agree again"
         for operation, receivers in job.keep.allow.items()
     ]
 

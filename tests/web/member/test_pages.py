@@ -348,7 +348,7 @@ def test_a_new_job_is_shown_as_a_file_and_then_submitted(board: Board) -> None:
         ({"rows_at_least": "-1"}, "minimum number of rows: '-1' is not a whole number"),
         ({"form": "columns"}, "is not 'owner: a, b, c'"),
         ({"form": "pie"}, "form is 'pie'"),
-        ({"expires": HOSTILE}, "is no time: write a span such as 7d"),
+        ({"expires": HOSTILE}, "time: write a span such as 7d"),
     ],
 )
 def test_what_is_wrong_with_a_new_job_is_said(board: Board, changes: dict[str, str], said: str) -> None:
