@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SITE_STAMP := $(VENV)/.installed-docs
 NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 
 # The tests start several hundred Python processes. Each of them would compile the sources again.
@@ -14,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 PYTEST  := $(BIN)/python -m pytest
 
-.PHONY: help setup shell demo quick test test-release coverage lint format bench docs wheel release clean
+.PHONY: help setup shell demo quick test test-release coverage site lint format bench docs wheel clean
 
 help:
 	@echo "make demo          three hospitals on four local servers, compared with the plaintext answer"
@@ -26,8 +27,8 @@ help:
 	@echo "make format        format the code with ruff and clang-format"
 	@echo "make bench         benchmark kernels and secure operations into bench-results/"
 	@echo "make docs          update the generated parts of README.md and docs/"
+	@echo "make site          build the documentation site into build/site: runs the tutorials if they changed"
 	@echo "make wheel         build dist/*.whl, which installs without a compiler"
-	@echo "make release       wheels for Python 3.11 to 3.13, bill of materials and checksums, in dist/"
 	@echo "make shell         open a shell with $(BIN) first in PATH: ppca, python, pytest"
 	@echo "make setup         build and install into $(VENV) (the other targets do it when needed)"
 	@echo "make clean         remove $(VENV) and build products"
@@ -52,8 +53,19 @@ test: setup
 	$(PYTEST) $(WORKERS) -m "not release" -rfEs --durations=15
 
 # Property tests run again, with more examples. The rest builds, installs or takes long.
-test-release: setup
+test-release: setup $(SITE_STAMP)
 	$(PYTEST) $(WORKERS) -m "release or hypothesis" --hypothesis-profile=thorough -rfEs --durations=15
+
+# Pages are static files that load nothing from other hosts. Notebooks run once: build/notebooks keeps their outputs.
+# NOTEBOOKS=off leaves the outputs out, which takes some seconds.
+NOTEBOOKS := cache
+site: setup $(SITE_STAMP)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -D nb_execution_mode=$(NOTEBOOKS) docs build/site
+	@echo "open build/site/index.html"
+
+$(SITE_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
 
 # Server processes are measured too ([tool.coverage.run] patch in pyproject.toml).
 COVERAGE := $(BIN)/python -m coverage
@@ -84,37 +96,16 @@ bench: setup
 docs: setup
 	$(BIN)/python -m docs.generate
 
-# auditwheel checks that the module needs nothing but an old enough C library, and names the wheel after it. The same sources give
-# the same bytes: times in the archive are those of the commit, and no path of this machine is in the module.
+# auditwheel checks that the module needs nothing but an old enough C library, and names the wheel after it.
 DIST  := dist
 WHEEL := build/wheel
-WHEEL_PYTHON := $(BIN)/python
-export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)
 wheel: setup
-	rm -rf $(WHEEL)/raw $(WHEEL)/objects $(DIST)
-	$(call build_wheel,$(WHEEL_PYTHON))
-	@ls $(DIST)/*.whl
-
-define build_wheel
-	umask 022; CXXFLAGS="$$CXXFLAGS -ffile-prefix-map=$(abspath .)=." $(1) -m pip wheel --quiet --disable-pip-version-check --no-deps \
-	  --wheel-dir $(WHEEL)/raw --config-settings build-dir=$(WHEEL)/objects/$(notdir $(1)) .
-	umask 022; PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel --verbose repair --wheel-dir $(DIST) $(WHEEL)/raw/*.whl \
+	rm -rf $(WHEEL)/raw $(DIST)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL)/raw \
+	  --config-settings build-dir=$(WHEEL)/objects .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel --verbose repair --wheel-dir $(DIST) $(WHEEL)/raw/*.whl \
 	  2> $(WHEEL)/auditwheel.log || { cat $(WHEEL)/auditwheel.log; exit 1; }
-	rm -rf $(WHEEL)/raw
-endef
-
-# Wheels for every interpreter that is here, a software bill of materials, and checksums of everything in dist/.
-PYTHONS ?= $(foreach each,3.11 3.12 3.13,$(shell command -v python$(each)))
-release: setup
-	rm -rf $(WHEEL)/raw $(WHEEL)/objects $(DIST)
-	$(foreach each,$(PYTHONS),$(call build_wheel,$(each))$(newline))
-	$(BIN)/python tools/sbom.py $(DIST)
-	cd $(DIST) && sha256sum $$(ls | LC_ALL=C sort) > SHA256SUMS && cat SHA256SUMS
-
-define newline
-
-
-endef
+	@ls $(DIST)/*.whl
 
 clean:
 	rm -rf $(VENV) build dist

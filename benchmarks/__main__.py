@@ -339,7 +339,7 @@ def fuzz(
 def reproduce(
     what: Annotated[
         list[str],
-        typer.Argument(help="parts of the paper's evaluation, or all; collect: write docs/evaluation/index.md"),
+        typer.Argument(help="parts of the paper's evaluation, or all; collect: write docs/evaluation/paper.md"),
     ],
     output: Output = DEFAULT_OUTPUT / "reproduce",
     data: Data = None,
@@ -369,7 +369,7 @@ def reproduce(
 
     if what == ["collect"]:
         taken = ", ".join(collecting.collect(output)) or "nothing"
-        print(f"docs/evaluation/index.md and the table of README.md are written; taken over: {taken}")
+        print(f"docs/evaluation/paper.md and the table of README.md are written; taken over: {taken}")
         return
     names = list(PARTS) if what == ["all"] else what
     if unknown := [name for name in names if name not in PARTS]:

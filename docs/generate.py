@@ -349,7 +349,7 @@ def module_table(folder: str) -> str:
         if not said:
             raise ValueError(f"{files[0].relative_to(ROOT)} does not begin with a sentence that says what it is")
         rows.append([", ".join(f"`{one}`" for one in names), said[0]])
-    heading = f"### {folder}\n\n" + (f"{about}.\n\n" if about else "")
+    heading = f"## {folder}\n\n" + (f"{about}.\n\n" if about else "")
     return f"{heading}{markdown(['file' if folder == 'native' else 'module', 'subject'], rows, set())}"
 
 
@@ -367,7 +367,7 @@ def components_table() -> str:
 
 
 WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
-    "operations-table": ("README.md", operations_table),
+    "operations-table": ("docs/reference/operations.md", operations_table),
     "protocols-table": ("docs/reference/protocols.md", protocols_table),
     "protocol-sections": ("docs/reference/protocols.md", protocol_sections),
     "widths-table": ("docs/reference/protocols.md", widths_table),

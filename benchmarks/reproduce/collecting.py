@@ -1,4 +1,4 @@
-"""Write docs/evaluation/index.md from what was measured: JSON and figures of the parts go to docs/evaluation/.
+"""Write docs/evaluation/paper.md from what was measured: JSON and figures of the parts go to docs/evaluation/.
 
 The page is made of the files in docs/evaluation/ and of nothing else. So a part can be measured again alone, and a test
 can tell whether a figure of the page was typed by hand.
@@ -17,7 +17,7 @@ from .front import front
 from .parts import PARTS
 from .writing import section
 
-PAGE = ROOT / "docs" / "evaluation" / "index.md"
+PAGE = ROOT / "docs" / "evaluation" / "paper.md"
 KEPT = ROOT / "docs" / "evaluation"
 README = ROOT / "README.md"
 
@@ -80,7 +80,7 @@ def kept() -> dict[str, dict[str, Any]]:
 
 
 def page() -> str:
-    """docs/evaluation/index.md, from docs/evaluation/."""
+    """docs/evaluation/paper.md, from docs/evaluation/."""
     return "\n".join([OPENING, *(section(data, "") + "\n" for data in kept().values())])
 
 

@@ -20,7 +20,7 @@ PICTURE = "table3-time.png"
 TIMED = {"table3": "the jobs of the paper's data", "peers": "the decompositions", "wan": "the jobs over slow links"}
 """Parts that the table takes times from, and how they are called."""
 
-PAPER = "[the paper](docs/evaluation/index.md#the-paper)"
+PAPER = "[the paper](docs/evaluation/paper.md#the-paper)"
 
 
 def front(kept: dict[str, dict[str, Any]]) -> str:
@@ -41,7 +41,7 @@ def front(kept: dict[str, dict[str, Any]]) -> str:
         "- Other frameworks run the best cyclic Jacobi that we could write for them, in these rows over plain channels, as PPCA"
         + ("; (projected): extended from short runs" if projected else "")
         + f".{_ratios(kept)}",
-        "- More, and how it was measured: [evaluation](docs/evaluation/index.md).",
+        "- More, and how it was measured: [evaluation](docs/evaluation/paper.md).",
     ]
     pictures = [plot for plot in kept.get("table3", {}).get("plots", []) if plot["file"] == PICTURE]
     said += [f"\n![{plot['caption']}](docs/evaluation/{plot['file']})" for plot in pictures]

@@ -62,10 +62,7 @@ def job(number: int, stage: str, name: str = "", **more: Any) -> dict[str, Any]:
         "progress": None,
         "submitted_by": "analyst",
         "columns": 13,
-        "readers": [
-            {"name": "analyst", "lines": [("components", "how columns vary")], "units": []},
-            {"name": "the four servers", "lines": [("verification bit", "one bit")], "units": []},
-        ],
+        "opens": ["to the four servers: verification bit (one bit)", "to analyst: components (how columns vary)"],
         "erase_after": "7d",
         "failures": [{"attempt": 1, "who": "gamma", "why": "the disk is full"}] if stage == "failed" else [],
     }

@@ -28,14 +28,21 @@ from .runs import run
 class Columns:
     """A partition by columns: owners hold different columns of the same individuals.
 
-    id : the name of the id column (or of a pandas index) in every owner's table; if names differ, a list in the order
-        of the owners, or a dictionary by their names
-    alignment : "psi" (private join by id), "aligned" (same rows in the same order), "namespace" (ids 0 .. namespace -
-    1)
-    namespace : the number of ids, for that alignment only
-    minimum : minimum number of common rows
-    fold_case : whether ids that differ in case only are equal
-    pieces : number of row chunks of the second moments; None: as few as the ring allows
+    Parameters
+    ----------
+    id : str, list of str or dict
+        Name of the id column (or of a pandas index) in every owner's table. If names differ: a list in the order of the
+        owners, or a dictionary by their names.
+    alignment : str
+        "psi" (private join by id), "aligned" (same rows in the same order) or "namespace" (ids 0 to namespace - 1).
+    namespace : int or None
+        Number of ids, for that alignment only.
+    minimum : int
+        Minimum number of common rows. With fewer, nothing is computed.
+    fold_case : bool
+        Whether ids that differ only in case are equal.
+    pieces : int or None
+        Number of row pieces of the second moments. None: as few as the ring allows.
     """
 
     id: IdNames = None

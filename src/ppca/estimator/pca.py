@@ -93,22 +93,20 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     svd_solver, random_state : ignored
         Parameters of scikit-learn's PCA, accepted so that code for it runs: the covariance is decomposed by `solver`.
 
-    Attributes ---------- components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_,
-    n_components_, n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the
-    deviations, or None) solver_, n_iter_, verified_, fell_back_ : eigensolver, iterations, whether verified, whether
-    cyclic Jacobi took over
-    certificate_ : for "topk": size of a missed component that is excluded, and the probability of an error; otherwise
-    None
+    Attributes
+    ----------
+    components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_ : as in scikit-learn
+    n_components_, n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn
+    scale_, solver_, n_iter_, verified_, fell_back_ : joint deviations or None; the eigensolver, how it went
+    certificate_ : of "topk": what is excluded, that a larger component is missing, and with which probability; else None
     tolerance_ : the tolerance that was reached and verified; larger than `tol` if the solver did not reach it
-    component_error_ : bounds of the angles to the exact components, in radians; above 1e-2 a component is not
-    determined
-    resolution_ : variances below this fraction of the total are noise of the computation
+    component_error_ : bounds of the angles to the exact components, in radians; above 1e-2 a component is not determined
+    resolution_ : variances below this fraction of the total are noise
     resolved_ : which components are determined: variance above the resolution, and component_error_ at most 1e-2
     noise_resolved_ : whether noise_variance_ stands above the resolution, or nothing was left out
-    openings_ : all values that were opened or revealed
-    rows_of_owners_, bytes_uploaded_, owner_seconds_ : for column owners: rows and bytes that each sent; seconds by step
-    loadings_ : for column owners: each owner's columns of components_, in the order of the owners
-    account_ : rounds, bytes and seconds by stage
+    openings_ : everything that left the sharing
+    rows_of_owners_, bytes_uploaded_, owner_seconds_ : of column owners: rows and bytes that each sent; seconds by step
+    loadings_, account_ : of column owners: the columns of components_ of each; rounds, bytes and seconds by stage
     """
 
     def __init__(

@@ -255,7 +255,7 @@ class SecretArray(Shares):
         return Pending(shuffle.ranks(self))
 
     def sort(self, *payload: SecretArray, descending: bool = False) -> Pending:
-        """Return the sorted vector; with payload arrays: [vector, *payload] in the same order."""
+        """Return the sorted vector; with payload arrays: `[vector, *payload]` in the same order."""
         sorting = Pending(shuffle.sort_by(self, payload, descending))
         return sorting.then(lambda r: [r[0], *r[1]] if payload else r[0])
 

@@ -9,25 +9,9 @@ from typing import Any
 
 from ...federation.membership import Membership
 from ...federation.proposal import ProposedJob
-from ...federation.state import (
-    CANCELLED,
-    DONE,
-    ERASED,
-    EXPIRED,
-    FAILED,
-    GATHERING,
-    HELD,
-    PROPOSED,
-    READY,
-    REFUSED,
-    RUNNING,
-    JobState,
-    Objects,
-    job_state_of,
-)
+from ...federation.state import DONE, GATHERING, PROPOSED, READY, RUNNING, JobState, Objects, job_state_of
 from ...jobs.loading import as_data
 from ...jobs.spec import COLUMNS, NEW_COLUMNS, NEW_ROWS, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobSpec
-from ...receiver.interpret import listed
 from .live_jobs import Known
 
 APPROVE, CONTRIBUTE, FETCH = "approve", "contribute", "fetch"
@@ -39,23 +23,6 @@ MEANING = {
     RUNNING: "the servers compute on shares",
     DONE: "receivers fetch their results",
 }
-YOURS = {
-    APPROVE: "Your turn: read what this job reveals, then approve or refuse it.",
-    CONTRIBUTE: "Your turn: choose your table, look at what was read, and send it as shares. Afterwards you can go offline.",
-    FETCH: "Your turn: fetch the result, which is sealed to your key.",
-}
-THEIRS = {
-    READY: "Next, the servers start the job by themselves; nobody needs to act.",
-    RUNNING: "The servers compute now; nobody needs to act, and this page follows.",
-    HELD: "Next, an operator must find out why the attempts failed, and let the servers try again (ppca job resume).",
-    REFUSED: "The job has ended because somebody refused it; whoever submitted it can submit a changed one.",
-    CANCELLED: "The job has ended because it was cancelled; nobody needs to act.",
-    EXPIRED: "The job has ended because its time was over; whoever submitted it can submit it anew.",
-    FAILED: "The job has ended without a result; whoever submitted it can correct the cause and submit it anew.",
-    ERASED: "The servers have erased this job; nobody needs to act.",
-}
-"""What happens next and who acts: the member, or others. By task and by state."""
-
 TITLES = {
     ("pca/1", ROWS): "Joint principal components of the rows of all owners together",
     ("pca/1", COLUMNS): "Joint principal components of the columns of all owners, joined row by row",
@@ -83,34 +50,6 @@ class JobPage:
     approved: bool
     contributed: bool
     may_refuse: bool
-
-    @property
-    def next_step(self) -> str:
-        """What happens next and who acts, in one sentence."""
-        stage = self.job_state.stage
-        if self.todo:
-            return YOURS[self.todo]
-        if stage in (PROPOSED, GATHERING):
-            who = listed(list(dict.fromkeys(item.who for item in self.job_state.waiting)))
-            return f"Next, {who} must act, as listed below. Nothing is asked of you now."
-        if stage == DONE:
-            whom = listed(list(self.job.spec.receivers)) if self.job.spec.receivers else ""
-            return (
-                f"The job is done: {whom} can fetch the result, and nobody else needs to act."
-                if whom
-                else "The job is done: the model stays with the servers in shares, and nobody needs to act."
-            )
-        return THEIRS[stage]
-
-    @property
-    def command(self) -> str:
-        """The command that does the same as the button."""
-        short = self.job.id[:12]
-        return {
-            APPROVE: f"ppca approve {short}",
-            CONTRIBUTE: f"ppca contribute {short} table.csv",
-            FETCH: f"ppca fetch {short} -o result",
-        }.get(self.todo, "")
 
     @property
     def steps(self) -> list[dict[str, str]]:
