@@ -28,10 +28,11 @@ from benchmarks.jobs import fit_job
 from benchmarks.malformed import changed, restructured
 from ppca.federation.envelopes import envelope_info
 from ppca.federation.errors import FederationError
+from ppca.federation.headers import BROKEN, WITHDRAWN
 from ppca.federation.objects import Object, sha256
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.sealing import seal
-from ppca.federation.state import BROKEN, READY, RUNNING, WITHDRAWN
+from ppca.federation.state import READY, RUNNING
 from ppca.member import MemberClient
 from ppca.member.connections import ServerConnections
 from ppca.owner.rows import share_sums, sums_of

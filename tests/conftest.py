@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from harness.lockstep import LockstepServers
 from ppca.runtime import LocalServers
-from ppca.transport import connect
+from ppca.transport import ports as port_module
 
 # In CI the examples are the same in every run: a change fails for what it changes. Other runs look for new examples.
 REPEATED = bool(os.environ.get("CI"))
@@ -103,7 +103,7 @@ def ports() -> Iterator[None]:
                 break
         else:
             number = os.getpid() % slices  # more workers than slices: shared with another one
-        patch.setattr(connect, "FREE_PORT_RANGE", connect.FREE_PORT_RANGE[number::slices])
+        patch.setattr(port_module, "FREE_PORT_RANGE", port_module.FREE_PORT_RANGE[number::slices])
         yield
 
 

@@ -24,6 +24,7 @@ from harness.federation import (
     offers,
     story,
 )
+from ppca.federation.headers import is_well_formed
 from ppca.federation.objects import Object
 from ppca.federation.state import (
     CANCELLED,
@@ -41,7 +42,6 @@ from ppca.federation.state import (
     Attempts,
     JobState,
     Objects,
-    is_well_formed,
     job_state_of,
     may_become_done,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ppca.federation.proposal import ProposedJob
 from ppca.member import MemberClient
-from ppca.server.admission import chunks_of
+from ppca.server.object_rules import chunks_of
 
 
 def envelopes_of(member: MemberClient, job: ProposedJob, owner: str) -> list[list[str]]:

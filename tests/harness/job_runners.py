@@ -129,7 +129,7 @@ class Federation:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, duration: float = 0.02, **policy: Any) -> None:
         self.membership = membership()
         self.hall = Hall(duration)
-        monkeypatch.setattr(module, "Attempt", self.hall.attempt)
+        monkeypatch.setattr("ppca.server.attempts.Attempt", self.hall.attempt)
         monkeypatch.setattr(module, "TICK", 0.1)
         monkeypatch.setattr("ppca.server.contributions.Checker", CheckerHere)
         monkeypatch.setattr("os.fsync", lambda descriptor: None)  # what is tested is not the disk

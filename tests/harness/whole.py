@@ -124,7 +124,7 @@ class WholeJob:
 
     def run(self) -> dict[str, Any]:
         """One attempt: the unsealed result. Raises what the program raises."""
-        works = [job_runner._work(self.job, "start") for job_runner in self.job_runners]
+        works = [job_runner.attempts.work(self.job, "start") for job_runner in self.job_runners]
         parties, job = local_parties(), job_of(works[0].job)
         uploads = [Uploads(seat) for seat in range(4)]
         for party, work, mine in zip(parties, works, uploads, strict=True):

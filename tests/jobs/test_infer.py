@@ -245,7 +245,7 @@ def test_enough_rows_are_one_bit_more(lockstep_servers: LockstepServers) -> None
 def test_thresholds_of_models_of_very_small_and_large_units(scale: int, threshold: float, expected: float) -> None:
     """A scale of 2^-600 divided by zero at the servers, and the job was held instead of refused."""
     job = use_job([scale] * 4, ("flags",), threshold=threshold)
-    assert inference.Use.of(job_of(job)).threshold == min(expected, inference.HIGHEST)
+    assert inference._threshold(threshold, job_of(job)) == min(expected, inference.HIGHEST)
 
 
 @pytest.mark.parametrize("least", [61, 1 << 36, 1 << 40])

@@ -15,7 +15,7 @@ from ppca.cli import errors
 from ppca.cli.member import _audit
 from ppca.cli.progress import StageBars, stage_bars
 from ppca.federation.errors import FederationError
-from ppca.federation.state import is_well_formed
+from ppca.federation.headers import is_well_formed
 from ppca.member import connections
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[1;1Happroved\x1b[8m \u202e"

@@ -25,7 +25,7 @@ from harness.federation import (
 from ppca.federation.errors import NotNow
 from ppca.federation.identity import Identity
 from ppca.federation.objects import Object
-from ppca.server import admission as module
+from ppca.server import object_rules as module
 from ppca.server.mailbox import SMALL
 
 

@@ -20,7 +20,7 @@ from ppca.federation.objects import Object, sha256
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.serverfile import Policy
 from ppca.server import admission as module
-from ppca.server.admission import chunks_of
+from ppca.server.object_rules import chunks_of
 from ppca.server.policy import refusal_of
 
 

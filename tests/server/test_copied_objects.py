@@ -11,8 +11,8 @@ import pytest
 from harness.admission import Door, until
 from harness.federation import RECEIVER, job, make, server_state, story
 from ppca.federation.errors import NotNow, ObjectRefused
+from ppca.federation.headers import is_well_formed
 from ppca.federation.objects import Object
-from ppca.federation.state import is_well_formed
 from ppca.server import admission as module
 from ppca.server.restoring import Restoring
 

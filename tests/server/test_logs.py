@@ -11,7 +11,7 @@ import pytest
 
 from ppca.jobs.errors import Refusal
 from ppca.runtime.failure import Failure
-from ppca.server.job_runner import JobRunner
+from ppca.server.attempts import AttemptRunner
 from ppca.server.logs import JsonFormatter
 
 SECRET = "a share, 31415926"
@@ -20,11 +20,11 @@ SECRET = "a share, 31415926"
 def logged(failure: Failure, caplog: pytest.LogCaptureFixture) -> tuple[dict[str, Any], dict[str, Any]]:
     """The line in the log, and what is published, of an attempt that failed."""
     published: dict[str, Any] = {}
-    job_runner = JobRunner.__new__(JobRunner)
+    attempts = AttemptRunner.__new__(AttemptRunner)
     server_state: Any = SimpleNamespace(server=2, publish=lambda kind, job, **about: published.update(about))
-    job_runner.server_state = server_state
+    attempts.server_state = server_state
     with caplog.at_level(logging.WARNING, "ppca.job_runner"):
-        job_runner._end("job", 3, "failed", failure.reason, failure=failure)
+        attempts.end("job", 3, "failed", failure.reason, failure=failure)
     (record,) = caplog.records
     return json.loads(JsonFormatter().format(record)), published
 

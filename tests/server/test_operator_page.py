@@ -236,7 +236,9 @@ def test_the_facts_of_a_real_seat(tmp_path: Path) -> None:
         server_state.admit(item, "beta")
     followers = Followers(server_state)
     followers.links[1] = {"up": True, "why": "", "revision": 1, "build": "x", "round_trip": 0.01}
-    job_runner: Any = SimpleNamespace(running={}, staging=SimpleNamespace(models=lambda: ["one"]))
+    job_runner: Any = SimpleNamespace(
+        attempts=SimpleNamespace(running={}), staging=SimpleNamespace(models=lambda: ["one"])
+    )
 
     settled: dict[str, Any] = {}
 

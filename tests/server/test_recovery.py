@@ -107,7 +107,7 @@ def parts(attempt: int, count: int, size: int = 1) -> list[Object]:
 
 def test_a_large_result_is_published_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was published in one go: a result of some GiB kept the event loop for longer than the watchdog waits, at every start."""
-    monkeypatch.setattr(module, "PUBLISHING", 0.0)
+    monkeypatch.setattr("ppca.server.closing.PUBLISHING", 0.0)
     with server(tmp_path) as of:
         tell(of, STORY)
         at, items = job_runner(of), parts(1, 3)

@@ -12,8 +12,9 @@ import pytest
 
 from harness import federation
 from harness.federation import MEMBERSHIP, OPERATORS, RECEIVER, make
+from ppca.federation.headers import MAX_NUMBERS, is_well_formed
 from ppca.federation.objects import Header, sha256
-from ppca.federation.state import MAX_NUMBERS, Attempts, Objects, is_well_formed
+from ppca.federation.state import Attempts, Objects
 from ppca.server.scheduler import BEGIN, PREPARE, PROPOSE, STOP, Scheduler, Step, View
 
 DURATION = 1.0

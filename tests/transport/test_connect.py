@@ -26,9 +26,9 @@ from ppca.transport import (
     connect_mesh,
     free_ports,
 )
-from ppca.transport.connect import FREE_PORT_RANGE
 from ppca.transport.frames import DATA, HELLO, pack_header
 from ppca.transport.greeting import read_hello, send_hello
+from ppca.transport.ports import FREE_PORT_RANGE
 
 
 def close(meshes: list[Any]) -> None:

@@ -148,11 +148,8 @@ async def decompose(
         if top is None:
             raise ValueError("solver topk needs the number of components as an integer.")
         largest = await eigh_topk(A, top, run=run, tol=tol, progress=progress, **limits)
-        tolerance = tol
-        if largest.residual is not None and tol < largest.residual <= (
-            MAX_WIDE_TOLERANCE if d > FALLBACK_MAX_COLUMNS else MAX_TOLERANCE
-        ):
-            tolerance = largest.residual
+        reached, limit = largest.residual, MAX_WIDE_TOLERANCE if d > FALLBACK_MAX_COLUMNS else MAX_TOLERANCE
+        tolerance = reached if reached is not None and tol < reached <= limit else tol
         progress("verification", 0.96)
         bounded, (complete, following) = await together(
             is_bounded(largest.values, largest.vectors),

@@ -236,7 +236,7 @@ def audit(
 def _audit(member: MemberClient, job: ProposedJob, as_json: bool) -> None:
     import json
 
-    from ..federation.state import FINISHED
+    from ..federation.headers import FINISHED
     from .result import print_openings
 
     objects = member.objects(job)

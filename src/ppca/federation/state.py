@@ -21,18 +21,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from ..jobs.checks import is_digest
+from .headers import BROKEN, FINISHED, WITHDRAWN, is_well_formed
 from .membership import SERVERS, Membership
 from .objects import Header
 from .proposal import Proposal
-from .text import is_plain_text
 
 PROPOSED, GATHERING, READY, RUNNING, DONE = "proposed", "gathering", "ready", "running", "done"
 HELD = "held"
 REFUSED, CANCELLED, EXPIRED, FAILED, ERASED = "refused", "cancelled", "expired", "failed", "erased"
 ENDS = frozenset({DONE, REFUSED, CANCELLED, EXPIRED, FAILED, ERASED})
-FINISHED, BROKEN, WITHDRAWN = "finished", "failed", "withdrawn"
-"""Outcomes of an attempt on a server. Withdrawn: the job did not fail there, and the attempt does not count."""
 
 
 @dataclass(frozen=True)
@@ -203,29 +200,6 @@ def may_become_done(objects: Objects, operator: str) -> bool:
 def times_before(offer: Header) -> int:
     """Return how often the author of an offer had offered a key for this job before."""
     return again if type(again := offer.about.get("again")) is int else 0
-
-
-MAX_NUMBERS = {"attempt": 1 << 20, "again": 1 << 20, "turn": 1 << 53, "place": 1 << 53}
-"""Maximum values of numbers in headers, which servers increment and write again."""
-
-
-def _is_count(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value < most
-
-
-def is_well_formed(header: Header) -> bool:
-    """Return whether an object has the fields of its kind."""
-    about = header.about
-    if any(name in about and not _is_count(about[name], most) for name, most in MAX_NUMBERS.items()):
-        return False
-    if header.kind in ("start", "ready", "ended", "resume") and not about.get("attempt"):
-        return False
-    if header.kind == "receipt":
-        return isinstance(about.get("owner"), str) and is_digest(about.get("contribution"))
-    if header.kind == "ended":
-        said = about.get("outcome") in (FINISHED, BROKEN, WITHDRAWN) and isinstance(about.get("final"), bool)
-        return said and is_plain_text(about.get("why"))
-    return header.kind != "refusal" or is_plain_text(about.get("why"))
 
 
 def job_state_of(job: Proposal, headers: Iterable[Header] | Objects, membership: Membership, now: datetime) -> JobState:

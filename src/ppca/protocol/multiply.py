@@ -34,8 +34,7 @@ Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; below 1.25 ulp
 Failure: local truncation |xy| 2^(F+1-k) = |xy| 2^-47; narrow 2^-40, also if s = 0; exact truncation
 (which `mul(y, exact=True)` forces) never.
 Security: everything received is masked by a key that the receiving server does not hold, fresh for each operation.
-References: Li, Xu, "PrivPy", 2019 (2-out-of-4 product, here by rows and columns); Mohassel, Zhang, "SecureML", 2017
-(truncation).
+References: Li, Xu, "PrivPy", 2019 (2-out-of-4 product); Mohassel, Zhang, "SecureML", 2017 (truncation).
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .functions import MIN_RECIPROCAL_BITS
 from .pending import Pending, ready
-from .shares import Held, Unreadable
+from .shares import Held
 from .slopes import slope_type
+from .unreadable import Unreadable
 
 FLOAT, FIXED_POINT = "float", "fixed"
 
@@ -54,9 +55,7 @@ class PlainArray(Unreadable):
         return type(self)(array, self.mode, kind)
 
     def _truncated(self, values: NDArray[Any], dtype: RingType, bits: int) -> Self:
-        """Return a product after truncation by `bits`: in fixed mode floor(v + u) with u uniform, unbiased and below 1
-        ulp.
-        """
+        """Return a product after truncation by `bits`: in fixed mode floor(v + u) with u uniform, below 1 ulp."""
         if self.mode == FIXED_POINT and bits > 0 and values.dtype.kind == "f":
             noise = np.random.default_rng().random(values.shape)
             values = np.floor(np.ldexp(values, dtype.frac) + noise) * 2.0**-dtype.frac
@@ -118,8 +117,7 @@ class PlainArray(Unreadable):
 
     def mean(self, axis: int | None = None) -> Self:
         count = self.size if axis is None else self.shape[axis]
-        total: Self = self.sum(axis) * (1.0 / count)
-        return total
+        return self.sum(axis) * (1.0 / count)  # type: ignore[no-any-return]
 
     def within(self, bound: float) -> Self:
         return self.like(self.values, RingType(self.dtype.bits, self.dtype.frac, span_of(bound)))
@@ -142,8 +140,7 @@ class PlainArray(Unreadable):
         return make_type(self.dtype.bits, frac)
 
     def _plus(self, other: Any, negate: bool = False) -> Self:
-        right = other.values if isinstance(other, PlainArray) else np.asarray(other)
-        values = self.values - right if negate else self.values + right
+        values = self.values - _value(other) if negate else self.values + _value(other)
         return self.like(values, self._kind(values, self, other))
 
     def __add__(self, other: Any) -> Any:
@@ -219,8 +216,7 @@ class PlainArray(Unreadable):
     def _equal(self, other: Any) -> NDArray[np.bool_]:
         """Compare up to the last bit of the type, in float mode too."""
         frac = max(self.dtype.frac, other.dtype.frac) if isinstance(other, PlainArray) else self.dtype.frac
-        close: NDArray[np.bool_] = np.abs(self.values - _value(other)) < 2.0 ** -(frac + 1)
-        return close
+        return np.abs(self.values - _value(other)) < 2.0 ** -(frac + 1)  # type: ignore[no-any-return]
 
     # -- operations with communication on shares -----------------------------------------------------------------------
 
@@ -341,9 +337,7 @@ class PlainArray(Unreadable):
         return self._truncated(np.asarray(values, np.float64), kind, 1)
 
     def rsqrt(self) -> Pending:
-        here = self.values > 0
-        inverse = np.divide(1.0, self.values, out=np.zeros(self.values.shape), where=here)
-        return ready(self._function(np.sqrt(inverse)))
+        return ready(self._function(np.sqrt(_inverse(np.maximum(self.values, 0.0), np.finfo(float).tiny))))
 
     def sqrt(self) -> Pending:
         return ready(self._function(np.sqrt(self.values)))
@@ -400,8 +394,6 @@ def _value(operand: Any) -> Any:
     return operand.values if isinstance(operand, PlainArray) else np.asarray(operand)
 
 
-def _inverse(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return 1 / v, and 0 below the range of `functions.reciprocal`, as on shares."""
-    here = np.abs(values) >= 2.0**MIN_RECIPROCAL_BITS
-    out: NDArray[np.float64] = np.divide(1.0, values, out=np.zeros(values.shape), where=here)
-    return out
+def _inverse(values: NDArray[Any], least: float = 2.0**MIN_RECIPROCAL_BITS) -> Any:
+    """Return 1 / v, and 0 below the range of the functions on shares, as these do."""
+    return np.divide(1.0, values, out=np.zeros(values.shape), where=np.abs(values) >= least)

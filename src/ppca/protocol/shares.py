@@ -19,27 +19,11 @@ from ..native import kernels, ring
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .party import Party
 from .pending import Pending
+from .public_numbers import fraction_bits, whole_numbers
 from .shapes import broadcast_shape, matmul_any, matmul_shape
+from .unreadable import Unreadable
 
 Data = NDArray[np.uint64]
-
-
-class Unreadable:
-    """Base of arrays whose values a program must not read: they cannot become truth values or numbers."""
-
-    __slots__ = ()
-    __array_ufunc__ = None  # NumPy operands defer to our reflected operators
-    __hash__ = None  # type: ignore[assignment]
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            "a secret array cannot be used as a truth value: no server knows its values. Use `where`, or open the bit."
-        )
-
-    def __float__(self) -> float:
-        raise TypeError(
-            "a secret array cannot become a number: no server knows its values. Use `open`, which records the opening."
-        )
 
 
 class Held(IntFlag):
@@ -310,10 +294,10 @@ class Shares(Unreadable):
         return self._derived(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1), other)
 
     def times_public(self, values: ArrayLike) -> Self:
-        """Multiply by public numbers: exact for integers and short binary fractions, otherwise see `_fraction_bits`."""
+        """Multiply by public numbers: exact for integers and short binary fractions, otherwise see `fraction_bits`."""
         array = np.asarray(values)
-        whole = _whole(array)
-        shift = _fraction_bits(array) if whole is None else 0
+        whole = whole_numbers(array)
+        shift = fraction_bits(array) if whole is None else 0
         self._check_truncation(shift)
         factor, span = self.public(array if whole is None else whole, shift)
         shape = broadcast_shape(self.shape, array.shape)
@@ -336,8 +320,8 @@ class Shares(Unreadable):
     def matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
         """Multiply by a public matrix, rounded as by `times_public`. left: the public matrix is the left operand."""
         array = np.asarray(matrix)
-        whole = _whole(array)
-        shift = _fraction_bits(array) if whole is None else 0
+        whole = whole_numbers(array)
+        shift = fraction_bits(array) if whole is None else 0
         self._check_truncation(shift)
         factor, span = self.public(array if whole is None else whole, shift)
         shapes = (array.shape, self.shape) if left else (self.shape, array.shape)
@@ -408,28 +392,3 @@ def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
     frac = max(a.dtype.frac for a in arrays)
     same = [a if a.dtype.frac == frac else a.astype(frac) for a in arrays]
     return same[0], same
-
-
-def _whole(array: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the public numbers as integers if all of them are integers, else None."""
-    if array.dtype.kind != "f":
-        return array
-    if not np.all(np.isfinite(array)) or np.any(array != np.round(array)):
-        return None
-    return array.astype(np.int64 if np.all(np.abs(array) < 2**62) else object)
-
-
-def _fraction_bits(array: NDArray[Any]) -> int:
-    """Return the number of fractional bits that represent these public numbers exactly, or give the largest 40
-    significant bits.
-
-    So each public number is accurate to 2^-40 of the largest magnitude of its array, or to 2^-40 if that exceeds one;
-    never finer than 2^-80. Few bits keep the failure probability of the local truncation low: |xc| 2^(frac + bits + 1 -
-    k). A factor below one gets more bits; the product is smaller in proportion, so the probability is that of a factor
-    one.
-    """
-    for bits in (1, 2, 4, 8, 16, 32):
-        scaled = array * float(1 << bits)
-        if np.all(scaled == np.round(scaled)):
-            return bits
-    return DEFAULT_FRAC + min(40, max(0, -math.frexp(float(np.abs(array).max()))[1]))

@@ -8,18 +8,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from ..federation.errors import FederationError, NotNow, ObjectRefused
-from ..federation.membership import SERVERS, Membership
-from ..federation.objects import CHUNK_BYTES, RECORDS, Header, Object, sha256
+from ..federation.headers import is_well_formed
+from ..federation.membership import Membership
+from ..federation.objects import RECORDS, Object, sha256
 from ..federation.proposal import Proposal, ProposedJob
-from ..federation.sealing import is_usable
 from ..federation.serverfile import Policy
-from ..federation.state import JobState, Objects, is_well_formed, job_state_of, times_before
-from ..federation.text import is_plain_text
-from ..jobs.checks import is_digest
+from ..federation.state import JobState, job_state_of
 from .mailbox import LOST, SMALL, Mailbox
+from .object_rules import WRITERS, chunks_of, refuse_unless, summands_of
 
 MAX_JOB = 1 << 20
 MAX_JOB_BYTES, MAX_OPEN_BYTES = 1 << 28, 1 << 23
@@ -29,8 +27,6 @@ MAX_CONTRIBUTION = 1 << 20
 MAX_OBJECTS = 1 << 14
 """Objects of one author for one job: an owner's envelopes are 16 MiB each."""
 
-MAX_RESULT_CHUNKS = 1 << 12
-"""Pieces of a server's part of the result for one receiver, 16 MiB each."""
 
 BARE = ("receipt", "start", "ready", "ended", "resume", "erased", "cancel")
 """Kinds that say everything in their header."""
@@ -152,13 +148,13 @@ class Admission:
         The rules of revision and time are left out: the other server admitted it in its time.
         """
         header = item.header
-        _refuse_unless(is_well_formed(header), header, "it does not say what it must")
+        refuse_unless(is_well_formed(header), header, "it does not say what it must")
         if header.kind == "job":
-            _refuse_unless(sha256(item.payload) == header.job, header, "its name is not the digest of its file")
+            refuse_unless(sha256(item.payload) == header.job, header, "its name is not the digest of its file")
             return
         job, server = self.job(header.job).proposal, self._membership().server_of(header.author)
         if header.kind == "envelope":  # one server has some of an owner's envelopes, another one the others
-            _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
+            refuse_unless(header.author in job.owners, header, "it is no owner of this job")
         elif header.kind in WRITERS:
             WRITERS[header.kind](header, item.payload, job, server, self.mailbox.objects(header.job))
 
@@ -183,7 +179,7 @@ class Admission:
         """
         header = item.header
         if header.kind == "contribution":
-            _refuse_unless(len(item.payload) <= MAX_CONTRIBUTION, header, "it is too long")
+            refuse_unless(len(item.payload) <= MAX_CONTRIBUTION, header, "it is too long")
             chunks_of(item)
             summands_of(item)
         if header.kind != "job":
@@ -257,7 +253,7 @@ class Admission:
     def _check_place(self, item: Object, job: Proposal, membership: Membership, carrier: str) -> None:
         header = item.header
         headers = self.mailbox.objects(header.job)
-        _refuse_unless(is_well_formed(header), header, "it does not say what it must")
+        refuse_unless(is_well_formed(header), header, "it does not say what it must")
         if headers.count[header.author] >= MAX_OBJECTS:
             raise ObjectRefused(f"{header.author} has left as many objects as there may be for one job")
         proves = carrier != header.author and headers.tells_more(header)  # from another server: both must know it
@@ -265,8 +261,8 @@ class Admission:
             raise ObjectRefused(f"{header.author} has said its {header.kind} already")
         server = membership.server_of(header.author)
         brief = server is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MAX_ABOUT
-        _refuse_unless(brief, header, f"its header says more than {MAX_ABOUT} characters")
-        _refuse_unless(header.kind not in BARE or not item.payload, header, "it has a payload")
+        refuse_unless(brief, header, f"its header says more than {MAX_ABOUT} characters")
+        refuse_unless(header.kind not in BARE or not item.payload, header, "it has a payload")
         if header.kind in WRITERS:
             WRITERS[header.kind](header, item.payload, job, server, headers)
         if header.kind not in ("erased", "audit", "result", "ended") and self.job_state(header.job).over:
@@ -286,184 +282,3 @@ def check_members(job: Proposal, membership: Membership) -> None:
             raise ObjectRefused(
                 f"{name}, who must approve, is no member of {membership.name}, revision {membership.revision}"
             )
-
-
-def _refuse_unless(fits: object, header: Header, why: str) -> None:
-    if not fits:
-        raise ObjectRefused(f"{header.kind} of {header.author}: {why}")
-
-
-def _offer(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    of_server = "server" in header.about
-    receives = header.author in job.job.receivers or (job.job.data.by_columns and header.author in job.owners)
-    fits = (server is not None and _is(header.about["server"], server)) if of_server else receives
-    _refuse_unless(fits, header, "it has no part in this job that needs a key")
-    _refuse_unless(is_usable(payload), header, "it holds no key")
-    before = headers.offer(header.author, of_server=of_server)
-    again = of_server and before is not None and times_before(header) > times_before(before)  # restored, with new keys
-    _refuse_unless(before is None or again, header, "it has offered a key already")
-
-
-def _approval(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _refuse_unless(header.author in job.approvers, header, "it is not among those who are asked")
-    _refuse_unless(not payload, header, "it has a payload")
-
-
-def _refusal(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    fits = server is not None or header.author in job.members
-    _refuse_unless(fits and not payload, header, "it is not among those who are asked")
-    _text(header, "why")
-
-
-def _text(header: Header, name: str) -> None:
-    fits = is_plain_text(header.about.get(name))
-    _refuse_unless(fits, header, f"{name} must be a short text without control characters")
-
-
-def _is(value: object, number: int) -> bool:
-    return type(value) is int and value == number
-
-
-def _owner(header: Header, job: Proposal, headers: Objects) -> None:
-    _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
-    _refuse_unless(headers.by("approval", header.author) is not None, header, "it has not approved the job")
-
-
-def _group(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    fits = job.job.data.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
-    _refuse_unless(fits and len(payload) < SMALL, header, "only the first owner of columns makes a key for the others")
-
-
-def _envelope(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _owner(header, job, headers)
-    chunk = header.about.get("chunk")
-    to = header.about.get("to")
-    _refuse_unless(type(to) is int and to in SERVERS, header, "it is addressed to no server")
-    _refuse_unless(type(chunk) is int and 0 <= chunk < 1 << 16, header, "its chunk has no number")
-    _refuse_unless(len(payload) <= CHUNK_BYTES + 2000, header, "it is too long")
-    _refuse_unless(headers.by("contribution", header.author) is None, header, "it has finished its contribution")
-
-
-def _contribution(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _owner(header, job, headers)
-
-
-def _of_server(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _refuse_unless(server is not None, header, "only servers write that")
-
-
-def _receipt(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _of_server(header, payload, job, server, headers)
-    _refuse_unless(header.about.get("owner") in job.owners, header, "it is for no owner of this job")
-
-
-def _start(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _refuse_unless(server == 0, header, "server 0 proposes the start")
-    last = max(headers.starts(), default=0)
-    _refuse_unless(header.about["attempt"] == last + 1, header, f"attempt {last + 1} comes next")
-
-
-def _ready(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _of_server(header, payload, job, server, headers)
-    number = header.about["attempt"]
-    if number not in headers.starts():
-        raise NotNow(f"ready of {header.author}: attempt {number} has not been proposed")
-    _refuse_unless(header.author not in headers.ready(number), header, "it has said so already")
-
-
-def _resume(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _of_server(header, payload, job, server, headers)
-    _refuse_unless(header.about["attempt"] in headers.starts(), header, "there was no such attempt")
-
-
-def _ended(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _of_server(header, payload, job, server, headers)
-    about = header.about
-    if about["attempt"] not in headers.starts():
-        raise NotNow(f"ended of {header.author}: there was no such attempt")
-    _text(header, "why")
-
-
-def _result(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _of_server(header, payload, job, server, headers)
-    receiver = header.about.get("receiver")
-    fits = isinstance(receiver, str) and receiver in job.job.receivers
-    _refuse_unless(fits, header, "it is for no receiver of this job")
-    _of_attempt(header, headers)
-    chunk = header.about.get("chunk")
-    _refuse_unless(type(chunk) is int and 0 <= chunk < MAX_RESULT_CHUNKS, header, "its chunk has no number")
-    _once(header, headers, "receiver", "attempt", "chunk")
-
-
-def _audit(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _of_server(header, payload, job, server, headers)
-    _of_attempt(header, headers)
-    _once(header, headers, "attempt")
-
-
-def _erased(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    _of_server(header, payload, job, server, headers)
-    _refuse_unless(header.about.get("what") in ("job", "model"), header, "it names nothing that can be erased")
-    _once(header, headers, "what")
-
-
-def _of_attempt(header: Header, headers: Objects) -> None:
-    attempt = header.about.get("attempt")
-    _refuse_unless(type(attempt) is int, header, "it names no attempt")
-    if attempt not in headers.starts():
-        raise NotNow(f"{header.kind} of {header.author}: there was no such attempt")
-
-
-def _once(header: Header, headers: Objects, *names: str) -> None:
-    """Refuse a second object of an author that is about the same things."""
-    said = [header.about.get(name) for name in names]
-    known = (other for other in headers.of(header.kind) if other.author == header.author)
-    again = any([other.about.get(name) for name in names] == said for other in known)
-    _refuse_unless(not again, header, "it has said so already")
-
-
-def _cancel(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    submitters = {known.author for known in headers.of("job")}
-    fits = header.author in submitters or header.author in job.owners
-    _refuse_unless(fits, header, "only who submitted it, or an owner, cancels a job")
-
-
-WRITERS: dict[str, Callable[[Header, bytes, Proposal, int | None, Objects], Any]] = {
-    "offer": _offer,
-    "approval": _approval,
-    "refusal": _refusal,
-    "group": _group,
-    "envelope": _envelope,
-    "contribution": _contribution,
-    "receipt": _receipt,
-    "start": _start,
-    "ready": _ready,
-    "ended": _ended,
-    "resume": _resume,
-    "result": _result,
-    "audit": _audit,
-    "erased": _erased,
-    "cancel": _cancel,
-}
-
-
-def chunks_of(item: Object) -> list[list[str]]:
-    """The digests of an owner's envelopes by server, from its contribution."""
-    content = item.json()
-    chunks = content.get("chunks") if isinstance(content, dict) else None
-    if not (
-        isinstance(chunks, list) and len(chunks) == len(SERVERS) and all(isinstance(each, list) for each in chunks)
-    ):
-        raise ObjectRefused(f"the contribution of {item.header.author} does not list its envelopes")
-    if not all(is_digest(digest) for each in chunks for digest in each):
-        raise ObjectRefused(f"the contribution of {item.header.author} lists something else than envelopes")
-    return chunks
-
-
-def summands_of(item: Object) -> dict[str, str]:
-    """The digests of what an owner sends, by name, from its contribution."""
-    content = item.json()
-    summands = content.get("summands") if isinstance(content, dict) else None
-    if not (isinstance(summands, dict) and all(map(is_digest, summands.values()))):
-        raise ObjectRefused(f"the contribution of {item.header.author} does not list the digests of its shares")
-    return summands

@@ -15,39 +15,34 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from aiohttp import web
 
 from ..federation.build import build
 from ..federation.errors import FederationError, NotNow
 from ..federation.membership import SERVERS
-from ..federation.objects import DECIDING, Header, Object, sha256
+from ..federation.objects import DECIDING, Object, sha256
 from ..federation.proposal import ProposedJob
 from ..jobs.checks import is_digest
 from ..runtime.control import encode
 from ..transport import CertificateError
 from .job_runner import JobRunner
 from .mates import HalfLost, check_position, half_model, split_for
+from .news import MEMBER, News, place_in, refusal
 from .probes import Probes
-from .server_state import ServerState, header_line
+from .server_state import ServerState
 from .uploads import BodyRefused, Uploads
 
 log = logging.getLogger("ppca.api")
-MEMBER = web.RequestKey("member", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 EVENTS = "/v1/events"
-HEARTBEAT = 15.0
-STREAMS = 16
-"""Streams of news that one member may have open."""
-
 MAX_ANSWER = 1 << 20
 """Bytes of objects in one list, beyond which the rest is left for the next request."""
 
@@ -59,12 +54,6 @@ ANSWER_SECONDS = 600.0
 
 CHUNK = 1 << 16
 """Bytes of an object that are in memory while it is sent."""
-
-WITH_DATA = 8 << 10
-"""Bytes of an object of this server that is sent to other servers with its announcement: they need not ask for it."""
-
-AT_A_TIME = 100
-"""Objects that are announced in one write."""
 
 IDLE = 60.0
 """Seconds that a connection may stand without a request."""
@@ -80,8 +69,7 @@ class Api:
         self.server_state = server_state
         self.job_runner = job_runner
         self._rates: dict[str, tuple[float, float]] = {}
-        self._streams: Counter[str] = Counter()
-        self._listening: set[asyncio.Task[Any] | None] = set()
+        self.news = News(server_state, self._member, self._may_see)
         self._serving: Counter[Any] = Counter()
         self._answers: Counter[str] = Counter()
         self._seen: dict[Any, float] = {}
@@ -97,21 +85,15 @@ class Api:
                 web.put("/v1/objects/{digest}", self.put_object),
                 web.get("/v1/jobs", self.jobs),
                 web.get("/v1/jobs/{job}/objects", self.objects),
-                web.get(EVENTS, self.events),
+                web.get(EVENTS, self.news.events),
                 web.get("/v1/inventory", self.inventory),
                 web.get("/v1/restore/{job}/{owner}", self.restore),
                 web.get("/v1/restore-model/{job}", self.restore_model),
                 *Probes(self.server_state, lambda request: request[MEMBER]).routes(),
             ]
         )
-        app.on_shutdown.append(self._hang_up)
+        app.on_shutdown.append(self.news.hang_up)
         return app
-
-    async def _hang_up(self, app: web.Application) -> None:
-        """Streams of news never end by themselves."""
-        for task in self._listening:
-            if task is not None:
-                task.cancel()
 
     # -- every request -----------------------------------------------------------------------------------------------
 
@@ -121,14 +103,12 @@ class Api:
         try:
             request[MEMBER] = self._member(request)
         except CertificateError as error:
-            return _refusal(403, str(error))
+            return refusal(403, str(error))
         if self.server_state.membership.server_of(request[MEMBER]) is None and not self._in_time(request[MEMBER]):
-            return _refusal(429, "too many requests; wait a few seconds")
+            return refusal(429, "too many requests; wait a few seconds")
         stream = request.path == EVENTS
         if self._answers[request[MEMBER]] >= ANSWERS and not stream:
-            return _refusal(
-                429, f"{ANSWERS} requests of {request[MEMBER]} are being answered already; read the answers"
-            )
+            return refusal(429, f"{ANSWERS} requests of {request[MEMBER]} are being answered already; read the answers")
         self._serving[request.protocol] += 1
         self._answers[request[MEMBER]] += not stream
         try:
@@ -193,16 +173,16 @@ class Api:
         try:
             return await handler(request)
         except BodyRefused as error:
-            return _refusal(error.status, str(error))
+            return refusal(error.status, str(error))
         except NotNow as error:
-            return _refusal(503, str(error))
+            return refusal(503, str(error))
         except FederationError as error:
-            return _refusal(409, str(error))
+            return refusal(409, str(error))
         except ConnectionError:
-            return _refusal(400, "the connection was lost")  # nobody will read it
+            return refusal(400, "the connection was lost")  # nobody will read it
         except OSError as error:
             log.error("disk", extra={"why": error.strerror})
-            return _refusal(507, f"this server cannot store anything now ({error.strerror}); try again later")
+            return refusal(507, f"this server cannot store anything now ({error.strerror}); try again later")
 
     def _may_see(self, member: str, job: str) -> bool:
         """Whether a member has a part in a job."""
@@ -236,12 +216,12 @@ class Api:
         digest = request.match_info["digest"]
         header = self.server_state.mailbox.header(digest) if is_digest(digest) else None
         if header is None or not self._may_see(request[MEMBER], header.job):
-            return _refusal(404, "there is no such object here")
+            return refusal(404, "there is no such object here")
         if request.method == "HEAD":
             return web.Response() if self.server_state.mailbox.has(digest) else web.Response(status=410)
         path = await asyncio.to_thread(self.server_state.mailbox.whole, digest)
         if path is None:
-            return _refusal(410, "the content of this object is gone")
+            return refusal(410, "the content of this object is gone")
         response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
         response.content_length = header.size
         async with _read_in_time(request):
@@ -255,7 +235,7 @@ class Api:
     async def put_object(self, request: web.Request) -> web.Response:
         digest = request.match_info["digest"]
         if not is_digest(digest):
-            return _refusal(400, "an object is named by its SHA-256, 64 hexadecimal digits")
+            return refusal(400, "an object is named by its SHA-256, 64 hexadecimal digits")
         new = await self._uploads.take(
             request, member := request[MEMBER], lambda data: self._admit(data, digest, member)
         )
@@ -286,8 +266,8 @@ class Api:
     async def objects(self, request: web.Request) -> web.Response:
         job = request.match_info["job"]
         if not is_digest(job) or not self._may_see(request[MEMBER], job):
-            return _refusal(404, "there is no such job here, or you have no part in it")
-        after = _place_in(request)
+            return refusal(404, "there is no such job here, or you have no part in it")
+        after = place_in(request)
         return web.json_response(await asyncio.to_thread(self._objects_of, job, after))
 
     def _objects_of(self, job: str, after: int) -> dict[str, Any]:
@@ -341,14 +321,14 @@ class Api:
         known = self.server_state.admission.job(request.match_info["job"])
         self._check_position(request, known)
         if request.match_info["owner"] not in known.proposal.owners:
-            return _refusal(404, "there is no such owner")
+            return refusal(404, "there is no such owner")
         try:
             stream = await asyncio.to_thread(
                 self.job_runner.shares.give_back, known, request.match_info["owner"], split
             )
             part = await asyncio.to_thread(next, stream, b"")  # what cannot be opened is an answer, not a broken stream
         except HalfLost as error:
-            return _refusal(410, str(error))
+            return refusal(410, str(error))
         log.warning("shares restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
         response = web.StreamResponse()
         await response.prepare(request)
@@ -365,64 +345,9 @@ class Api:
         self._check_position(request, known)
         record = self.job_runner.staging.model(known.id)
         if record is None:
-            return _refusal(404, "no such model is kept here")
+            return refusal(404, "no such model is kept here")
         log.warning("a model restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
         return web.Response(body=half_model(record, split))
-
-    async def events(self, request: web.Request) -> web.StreamResponse:
-        member, place = request[MEMBER], _place_in(request)
-        if self._streams[member] >= STREAMS:
-            return _refusal(429, f"{member} listens {STREAMS} times already")
-        self._streams[member] += 1
-        task = asyncio.current_task()
-        self._listening.add(task)
-        try:
-            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-            await response.prepare(request)
-            await self._tell_news(request, response, place)
-        except (CertificateError, ConnectionError):
-            return response  # no member any more, or it is gone: the stream ends
-        finally:
-            self._listening.discard(task)
-            self._streams[member] -= 1
-
-    async def _tell_news(self, request: web.Request, response: web.StreamResponse, place: int) -> NoReturn:
-        member = request[MEMBER]
-        with self.server_state.news() as queue:
-            while True:
-                self._member(request)
-                place = await self._send_objects(response, member, place)
-                try:
-                    async with asyncio.timeout(HEARTBEAT):
-                        event = await queue.get()
-                except TimeoutError:
-                    await response.write(b": still here\n\n")
-                    continue
-                self._member(request)
-                progress = event.get("progress")
-                if progress is not None and self._may_see(member, progress["job"]):
-                    await response.write(b"event: progress\ndata: " + json.dumps(progress).encode() + b"\n\n")
-
-    async def _send_objects(self, response: web.StreamResponse, member: str, place: int) -> int:
-        to_server = self.server_state.membership.server_of(member) is not None
-        while found := self.server_state.mailbox.since(place, AT_A_TIME):
-            lines = [
-                header_line(seq, header, self._own_data(header) if to_server else None)
-                for seq, header in found
-                if self._may_see(member, header.job)
-            ]
-            place = found[-1][0]
-            text = "".join(f"event: object\ndata: {line}\n\n" for line in lines) + f"event: place\ndata: {place}\n\n"
-            await response.write(text.encode())
-            await asyncio.sleep(0)  # a write alone lets nobody else run: a member may see nothing of very many objects
-        return place
-
-    def _own_data(self, header: Header) -> bytes | None:
-        """The bytes of a small object of this server."""
-        if header.author != self.server_state.identity.name or header.size > WITH_DATA:
-            return None
-        item = self.server_state.mailbox.get(header.digest)
-        return None if item is None else item.data
 
 
 @asynccontextmanager
@@ -435,14 +360,3 @@ async def _read_in_time(request: web.Request) -> AsyncIterator[None]:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the answer was not read in time") from None
-
-
-def _place_in(request: web.Request) -> int:
-    after = request.query.get("after", "0")
-    if not (after.isascii() and after.isdigit() and len(after) < 16):
-        raise BodyRefused(400, "after is a place in the order of arrival: a whole number")
-    return int(after)
-
-
-def _refusal(status: int, why: str) -> web.Response:
-    return web.json_response({"error": why}, status=status)

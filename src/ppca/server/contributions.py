@@ -24,11 +24,11 @@ from ..federation.sealing import SealingKey, seal
 from ..federation.state import times_before
 from ..federation.text import plain
 from ..runtime.control import Message
-from .admission import chunks_of, summands_of
 from .checking import Checker, CheckFailed
 from .keys import JOB
 from .mailbox import write_file
 from .mates import HalfLost, Mates, halves
+from .object_rules import chunks_of, summands_of
 from .server_state import ServerState
 
 log = logging.getLogger("ppca.shares")

@@ -9,58 +9,33 @@ sealed inputs and with new keys. After `attempts` failures the job is held until
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import math
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
-from ..federation.build import build
-from ..federation.envelopes import chunks_in, result_info
 from ..federation.errors import FederationError
-from ..federation.membership import SERVERS, address
-from ..federation.objects import Object
+from ..federation.membership import SERVERS
 from ..federation.proposal import ProposedJob
-from ..federation.sealing import seal
 from ..federation.state import (
-    BROKEN,
     DONE,
     EXPIRED,
-    FINISHED,
     READY,
     RUNNING,
-    WITHDRAWN,
-    Attempts,
     JobState,
     may_become_done,
 )
-from ..federation.text import plain
 from ..federation.times import seconds
-from ..jobs.chunks import Part
-from ..jobs.infer import UseModel
-from ..jobs.pools import DASK
-from ..jobs.spec import COLUMNS
-from ..runtime.control import encode
-from ..runtime.cores import threads_for
-from ..runtime.failure import CONSEQUENCE, SUSPECT, Failure
-from .attempt import Attempt
+from .attempts import AttemptRunner, Gate
+from .closing import Closing
 from .contributions import Contributions
-from .forking import ForkServer
 from .keys import JOB
 from .policy import refusal_of
-from .programs import job_for_workers, kept_name
-from .restoring import Restoring
 from .router import Router
 from .scheduler import BEGIN, PREPARE, PROPOSE, Scheduler, Step, View, last_turn, place_of, submitters
 from .server_state import ServerState
-from .staging import Staging, audit_digest
-from .work import AttemptFailed, Done, Work
+from .staging import Staging
 
 log = logging.getLogger("ppca.job_runner")
 ATTEMPT, KEY = "attempt", "repair of the key"
@@ -74,42 +49,10 @@ SWEEP = 30
 SLICE = 64
 """Jobs that are looked at every second at least."""
 
-PUBLISHING = 1.0
-"""Seconds of one pass of the loop for what an attempt produced; at least one object is published."""
-
 REST = 600.0
 """Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
 
 GOING = "the server is going down"
-
-
-class Withdrawn(FederationError):
-    """This server gives an attempt up for a reason that has nothing to do with the job."""
-
-
-class Gate:
-    """Where the thread of an attempt waits until all servers are ready, or the attempt is stopped."""
-
-    def __init__(self) -> None:
-        self.why = ""
-        self._open = threading.Event()
-
-    def begin(self) -> None:
-        self._open.set()
-
-    def stop(self, why: str) -> None:
-        self.why = self.why or why
-        self._open.set()
-
-    def check(self) -> None:
-        """Raise Withdrawn if the attempt was stopped."""
-        if self.why:
-            raise Withdrawn(self.why)
-
-    def wait(self) -> None:
-        """Return when the attempt begins. Raises Withdrawn if it was stopped."""
-        self._open.wait()
-        self.check()
 
 
 class JobRunner:
@@ -117,11 +60,9 @@ class JobRunner:
 
     def __init__(self, server_state: ServerState, router: Router) -> None:
         self.server_state = server_state
-        self.router = router
-        self.forks = ForkServer()
         self.shares = Contributions(server_state)
         self.staging = Staging(server_state.settings.store, server_state.keys)
-        self.running: dict[str, Attempt] = {}
+        self.attempts = AttemptRunner(server_state, router, self.shares, self.staging)
         places = server_state.settings.file.policy.jobs_at_once
         self.scheduler = Scheduler(
             server_state.membership.operators.values(),
@@ -141,7 +82,7 @@ class JobRunner:
         self._checks = ThreadPoolExecutor(1, "checks")  # checks wait for each other
         self._repairs = ThreadPoolExecutor(1, "repairs")
         self._said: dict[str, str] = {}
-        self._restoring = Restoring(server_state, self.shares, self.staging, log.warning)
+        self._closing = Closing(server_state, self.shares, self.staging)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._queue_due = 0.0
@@ -222,7 +163,7 @@ class JobRunner:
         self.shares.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
-        self.forks.close()
+        self.attempts.forks.close()
         for pool in (self._checks, self._repairs):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -283,7 +224,7 @@ class JobRunner:
         last = max(objects.starts(), default=0)
         unsaid = me in objects.ready(last) and me not in objects.ended(last)
         if unsaid and last <= self._before.get(job, 0):
-            self._fail(job, last, "the server was restarted during the attempt")
+            self.attempts.fail(job, last, "the server was restarted during the attempt")
             return
         startable = job_state.stage in (READY, RUNNING) and all(item.who != "the clock" for item in job_state.waiting)
         self.scheduler.see(View.of(job, objects, self.server_state.membership, me, startable=startable))
@@ -326,7 +267,7 @@ class JobRunner:
         elif step.what == PREPARE:
             known, start = self.server_state.admission.job(job), self.server_state.mailbox.objects(job).starts()[number]
             gate = self._gates[job] = Gate()
-            self._spawn(job, ATTEMPT, self._attempt, known, number, start.digest, gate)
+            self._spawn(job, ATTEMPT, self.attempts.run, known, number, start.digest, gate)
         elif step.what == BEGIN:
             self._gates[job].begin()
         else:
@@ -336,8 +277,8 @@ class JobRunner:
         """Stop an attempt here, wherever it is."""
         if job in self._gates:
             self._gates[job].stop(why)
-        if job in self.running:
-            self.running[job].kill(why)
+        if job in self.attempts.running:
+            self.attempts.running[job].kill(why)
 
     def _answer(self, known: ProposedJob) -> None:
         """Offer a key, or refuse the job. Server 0 gives the job its place in the queue."""
@@ -351,189 +292,6 @@ class JobRunner:
                 place = {"place": self._place}
             public = self.server_state.keys.make(JOB, known.id).public
             self.server_state.publish("offer", known.id, public, server=self.server_state.server, **place)
-
-    # -- attempts ----------------------------------------------------------------------------------------------------
-
-    def _attempt(self, known: ProposedJob, number: int, start: str, gate: Gate) -> None:
-        """Prepare an attempt, run it when all servers are ready, and say what became of it."""
-        job, attempt = known.id, None
-        try:
-            self.shares.drop_forwarded(known)
-            self.shares.mend(known)
-            gate.check()
-            work = self._work(known, start)
-            attempt = Attempt(work, self.router, self.forks, lambda *what: self.server_state.show(job, *what))
-            self.running[job] = attempt
-            began = datetime.now(UTC)
-            done = attempt.run(lambda: self._announce(job, number, gate))
-            self._finish(known, number, done, began)
-        except Withdrawn as error:
-            self._end(job, number, WITHDRAWN, str(error))
-        except AttemptFailed as failed:
-            failure = failed.failure
-            if gate.why:
-                self._end(job, number, WITHDRAWN, gate.why)
-            elif attempt is not None and not attempt.begun and failure.rank in (SUSPECT, CONSEQUENCE):
-                self._end(job, number, WITHDRAWN, f"it did not begin: {failure.reason}")
-            else:
-                self._fail(job, number, failure.reason, final=failed.final, failure=failure)
-        except (FederationError, OSError) as error:
-            self._fail(job, number, str(error))
-        except Exception as error:
-            log.exception("attempt", extra={"job": job})
-            self._fail(job, number, type(error).__name__)
-        finally:
-            self.running.pop(job, None)
-            self.server_state.progress.pop(job, None)
-
-    def _announce(self, job: str, number: int, gate: Gate) -> None:
-        """Say that this server is ready, and wait until all are."""
-        gate.check()
-        if self.server_state.identity.name not in self.server_state.mailbox.objects(job).ready(number):
-            self.server_state.publish("ready", job, attempt=number, server=self.server_state.server)
-        gate.wait()
-
-    def _work(self, known: ProposedJob, start: str) -> Work:
-        server_state, settings = self.server_state, self.server_state.settings.file
-        kept = {}
-        if isinstance(known.spec.analysis, UseModel):
-            kept[kept_name(known.spec.analysis.model)] = self._model(known.spec.analysis.model)
-        return Work(
-            server=server_state.server,
-            session=hashlib.sha256(f"ppca session {start}".encode()).digest(),
-            addresses={number: address(server.mesh) for number, server in server_state.membership.servers.items()},
-            tls=server_state.mesh_tls,
-            job=job_for_workers(known),
-            chunks=self._chunks(known),
-            workers=DASK if settings.workers is not None and known.spec.data.form == COLUMNS else 0,
-            kept=kept,
-            timeout=settings.work.timeout,
-            threads=settings.work.threads or threads_for(self._servers_here() * settings.policy.jobs_at_once),
-            input_bytes=settings.policy.memory,
-            start_timeout=settings.work.start_timeout,
-            attempt_timeout=settings.work.attempt_timeout,
-        )
-
-    def _model(self, job: str) -> dict[str, Any]:
-        """A kept model. If the disk has lost or damaged it, it comes back from the mates."""
-        try:
-            record = self.staging.model(job)
-        except (FederationError, OSError):
-            record = None
-        if record is None:
-            self._restoring.restore_model(self.server_state.admission.job(job))
-            record = self.staging.model(job)
-        if record is None:
-            raise FederationError("this server does not hold the model any more")
-        return record
-
-    def _servers_here(self) -> int:
-        """Servers that the federation's file places on this machine: those at the same host as this one."""
-        hosts = {number: address(server.mesh)[0] for number, server in self.server_state.membership.servers.items()}
-        return list(hosts.values()).count(hosts[self.server_state.server])
-
-    def _chunks(self, known: ProposedJob) -> Iterator[Part]:
-        """What the owners have sent, owner by owner."""
-        for number, owner in enumerate(known.proposal.owners):
-            for kind, fields in self.shares.messages_of(known, owner):
-                table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
-                order = fields.get("order")
-                order = None if order is None else bytes.fromhex(order)
-                yield Part(table, fields["packets"], kind == "rows", fields.get("tags"), order)
-
-    def _finish(self, known: ProposedJob, number: int, done: Done, began: datetime) -> None:
-        """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
-        server_state, ran = self.server_state, done.ran
-        total = ran.stats["total"]
-        results: dict[str, list[Object]] = {}
-        for receiver in known.spec.receivers:
-            offer = server_state.mailbox.objects(known.id).offer(receiver, of_server=False)
-            item = None if offer is None else server_state.mailbox.get(offer.digest)
-            if item is None:
-                raise FederationError(f"the offer of {receiver} is not here")
-            mine = {**ran.result, "to": {receiver: ran.result["to"].get(receiver, {})}}
-            plain = b"".join(encode("result", result=mine))
-            chunks = chunks_in(plain)
-            results[receiver] = []
-            for chunk, data in enumerate(chunks):
-                info = result_info(known.id, receiver, server_state.server, number, chunk, len(chunks))
-                about = {name: info[name] for name in ("receiver", "attempt", "server", "chunk", "chunks")}
-                sealed = seal(data, item.payload, **info)
-                results[receiver].append(Object.make(server_state.identity, "result", known.id, sealed, **about))
-        audit = {
-            "attempt": number,
-            "server": server_state.server,
-            "build": build(),
-            "federation": server_state.membership.digest,
-            "began": began.isoformat(),
-            "ended": datetime.now(UTC).isoformat(),
-            "seconds": ran.seconds,
-            "stats": ran.stats,
-            "audit": ran.audit,
-            "results": {receiver: [item.digest for item in items] for receiver, items in results.items()},
-            "contributions": {
-                owner: header.digest
-                for owner in known.proposal.owners
-                if (header := server_state.mailbox.objects(known.id).by("contribution", owner)) is not None
-            },
-        }
-        account = Object.make(
-            server_state.identity,
-            "audit",
-            known.id,
-            json.dumps(audit).encode(),
-            attempt=number,
-            server=server_state.server,
-        )
-        name = kept_name(known.id)
-        self.staging.put(
-            known.id, number, [*(item for items in results.values() for item in items), account], done.kept.get(name)
-        )
-        self._end(
-            known.id,
-            number,
-            FINISHED,
-            "",
-            audit=audit_digest(ran.audit),
-            rounds=total["rounds"],
-            sent=total["sent_to"],
-            received=total["received_from"],
-        )
-
-    def _fail(self, job: str, number: int, why: str, *, final: bool = False, failure: Failure | None = None) -> None:
-        """Publish that an attempt failed here. After as many failures as the operator allows, the job is held."""
-        before = Attempts.of(
-            self.server_state.mailbox.objects(job), self.server_state.membership, before=number
-        ).failures
-        hold = before + 1 >= self.server_state.settings.file.policy.attempts
-        self._end(job, number, BROKEN, why, final=final, failure=failure, hold=hold)
-
-    def _end(
-        self,
-        job: str,
-        number: int,
-        outcome: str,
-        why: str,
-        *,
-        final: bool = False,
-        failure: Failure | None = None,
-        **about: Any,
-    ) -> None:
-        """Publish what became of an attempt. `failure`: what only the log says besides, if a program failed here."""
-        if outcome != FINISHED:
-            named = {} if failure is None else {"error": failure.cause, "at": failure.places}
-            known = {name: value for name, value in named.items() if value}
-            log.warning(f"attempt {outcome}", extra={"job": job, "attempt": number, "why": why, **known})
-        self.server_state.publish(
-            "ended",
-            job,
-            attempt=number,
-            outcome=outcome,
-            why=plain(why)[:1500],
-            final=final,
-            server=self.server_state.server,
-            **about,
-        )
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -552,10 +310,10 @@ class JobRunner:
             return
         late = now >= since + seconds(known.proposal.erase_after)
         if done and not late and server_state.mailbox.note(f"committed {job}") is None:
-            self._commit(known, job_state.attempt)
+            self._closing.publish(known, job_state.attempt)
         awaited = may_become_done(server_state.mailbox.objects(job), server_state.identity.name)
         by_time = late or job_state.stage == EXPIRED
-        self._erase(known, (late or not (done or awaited)) and (server_state.clock.agreed or not by_time))
+        self._closing.erase(known, (late or not (done or awaited)) and (server_state.clock.agreed or not by_time))
         until = known.proposal.kept_until
         gone = until is not None and now >= until.timestamp() and server_state.clock.agreed
         if gone and self.staging.erase_model(job):
@@ -579,46 +337,3 @@ class JobRunner:
         self._unmended.discard(job)
         self._resting[job] = time.monotonic() + REST
         return True
-
-    def _commit(self, known: ProposedJob, attempt: int) -> None:
-        """Publishes what was staged; what the disk has lost of it is noted, and shown to the operator.
-
-        This happens in the event loop. A large result is published in parts, one at each pass of the loop; the server goes on
-        meanwhile.
-        """
-        server_state, job, me = self.server_state, known.id, self.server_state.identity.name
-        lost, until = 0, time.monotonic() + PUBLISHING
-        for digest in self.staging.staged(job, attempt):
-            if server_state.mailbox.knows(digest):
-                continue
-            item = self.staging.item(job, attempt, digest)
-            if item is None:
-                lost += 1
-                continue
-            server_state.admit(item, me)
-            if time.monotonic() > until:
-                return
-        mine = [header.about for header in server_state.mailbox.objects(job).of("result") if header.author == me]
-        count = Counter(about["receiver"] for about in mine)
-        whole = {about["receiver"] for about in mine if count[about["receiver"]] == about.get("chunks")}
-        lacking = sorted(set(known.spec.receivers) - whole)
-        if lost or lacking:
-            why = f"this server's part of the result for {' and '.join(lacking) or 'the audit'} is lost: both copies were damaged"
-            server_state.mailbox.note(f"missing {job}", why)
-            log.error("staged result lost", extra={"job": job, "why": why})
-        self.staging.commit(job, attempt)
-        self.staging.drop(job)
-        server_state.mailbox.note(f"committed {job}", "yes")
-
-    def _erase(self, known: ProposedJob, due: bool) -> None:
-        """Destroys the key of a job and drops what was sealed to it or by it."""
-        server_state, job = self.server_state, known.id
-        if not due or server_state.mailbox.note(f"erased {job}") is not None:
-            return
-        server_state.keys.destroy(JOB, job)
-        self.staging.drop(job)
-        self.shares.erase(job)
-        server_state.mailbox.drop(job, ["envelope", "group", "result"])
-        server_state.publish("erased", job, what="job", server=server_state.server)
-        server_state.mailbox.note(f"erased {job}", "yes")
-        log.info("erased", extra={"job": job})

@@ -24,21 +24,10 @@ from ..federation.errors import ObjectRefused
 from ..federation.objects import Header, Object, sha256
 from ..federation.state import Objects
 from ..runtime.files import write_whole
+from .records import FIELDS, mark_of, open_records
 
 log = logging.getLogger("ppca.mailbox")
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS objects (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, author TEXT NOT NULL,
-    job TEXT NOT NULL, about TEXT NOT NULL, size INTEGER NOT NULL, arrived REAL NOT NULL, present INTEGER NOT NULL DEFAULT 1,
-    mark TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX IF NOT EXISTS objects_by_author ON objects (author, job);
-CREATE INDEX IF NOT EXISTS objects_by_job ON objects (job, kind);
-CREATE INDEX IF NOT EXISTS objects_by_kind ON objects (kind, job);
-CREATE INDEX IF NOT EXISTS objects_lost ON objects (seq) WHERE present = -1;
-CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark TEXT NOT NULL DEFAULT '');
-"""
 NOT_OVER = " AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job)"
 HERE, DROPPED, LOST = 1, 0, -1
 """What became of an object's content. Dropped content is not wanted again, lost content is."""
@@ -58,7 +47,7 @@ class Mailbox:
         self._files = folder / "objects"
         self._files.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = threading.RLock()
-        self._database = _open_records(folder / RECORDS)
+        self._database = open_records(folder / RECORDS)
         self._jobs: dict[str, Objects] = {}
         self._held = 0
         self._bytes: Counter[str] = Counter()
@@ -133,7 +122,7 @@ class Mailbox:
         self._run(
             f"INSERT INTO objects ({FIELDS}, arrived, mark) VALUES (?,?,?,?,?,?,?,?)",  # noqa: S608
             *(fields := (header.kind, header.author, header.job, json.dumps(header.about), header.digest, header.size)),
-            *(arrived, _mark(*fields)),
+            *(arrived, mark_of(*fields)),
         )
 
     def state(self, digest: str) -> int | None:
@@ -299,7 +288,7 @@ class Mailbox:
         """A small fact that must survive a restart: sets it, or tells it."""
         if value is not None:
             self._run(
-                "INSERT OR REPLACE INTO notes (name, value, mark) VALUES (?, ?, ?)", name, value, _mark(name, value)
+                "INSERT OR REPLACE INTO notes (name, value, mark) VALUES (?, ?, ?)", name, value, mark_of(name, value)
             )
             return value
         return next((text for (text,) in self._rows("SELECT value FROM notes WHERE name = ?", name)), None)
@@ -325,64 +314,6 @@ class Mailbox:
 
 OF_JOBS = ("members", "name", "over", "committed", "erased", "missing")
 """Names of the notes about a job."""
-
-
-OF_DISKS = tuple(
-    f"SQLITE_{name}" for name in ("IOERR", "FULL", "CANTOPEN", "READONLY", "BUSY", "LOCKED", "NOMEM", "PERM")
-)
-"""Errors that say nothing about the content of the database."""
-
-
-def _open_records(path: Path) -> sqlite3.Connection:
-    """The database. A damaged one is put aside for a new one with its good notes, which `Mailbox` fills from the files."""
-    notes: list[tuple[str, str, str]] = []
-    try:
-        database = _connected(path)
-        ((fault,),) = database.execute("PRAGMA integrity_check(1)").fetchall()
-        found = database.execute("SELECT name, value, mark FROM notes").fetchall()
-        notes = [note for note in found if note[2] == _mark(*note[:2])]
-        records = database.execute(f"SELECT {FIELDS}, mark FROM objects")  # noqa: S608
-        if fault == "ok" and len(notes) == len(found) and all(mark == _mark(*fields) for *fields, mark in records):
-            return database
-        database.close()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if getattr(error, "sqlite_errorname", "").startswith(OF_DISKS):
-            raise OSError(errno.EIO, f"cannot open {path}: {error}") from None
-        fault = str(error)
-    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
-    log.error("records damaged", extra={"why": str(fault)[:200], "put": str(aside)})
-    path.replace(aside)
-    for end in ("-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
-    database = _connected(path)
-    database.executemany("INSERT INTO notes (name, value, mark) VALUES (?, ?, ?)", notes)
-    return database
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    try:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        for table, fields in (("objects", FIELDS), ("notes", "name, value")):
-            columns = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
-            if columns and "mark" not in columns:  # of an earlier version
-                database.create_function("mark_of", -1, _mark)
-                database.execute(f"ALTER TABLE {table} ADD COLUMN mark TEXT NOT NULL DEFAULT ''")
-                database.execute(f"UPDATE {table} SET mark = mark_of({fields})")  # noqa: S608
-        database.executescript(SCHEMA)
-    except (sqlite3.DatabaseError, UnicodeDecodeError):
-        database.close()
-        raise
-    return database
-
-
-FIELDS = "kind, author, job, about, digest, size"
-
-
-def _mark(*fields: object) -> str:
-    """A checksum of a record: SQLite has none of its own."""
-    return sha256(json.dumps(fields).encode())[:16]
 
 
 def _header(row: tuple[Any, ...]) -> Header:

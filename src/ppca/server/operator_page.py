@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from ..federation.approval_text import in_words
 from ..federation.build import build
 from ..federation.errors import FederationError
-from ..federation.state import ENDS, ERASED, FINISHED, RUNNING
+from ..federation.headers import FINISHED
+from ..federation.state import ENDS, ERASED, RUNNING
 from ..html.local_site import LocalSite, follow
 from .job_runner import JobRunner
 from .replication import Followers
@@ -68,7 +69,7 @@ def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers
         "jobs": jobs,
         "missing": missing | server_state.mailbox.noted("missing "),
         "links": links,
-        "running": len(job_runner.running),
+        "running": len(job_runner.attempts.running),
         "queue": [],
         "store": {
             "bytes": server_state.mailbox.bytes_of(),

@@ -39,9 +39,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import SystemRandom
 
+from ..federation.headers import MAX_NUMBERS
 from ..federation.membership import SERVERS, Membership
 from ..federation.objects import Header
-from ..federation.state import MAX_NUMBERS, Attempts, Objects
+from ..federation.state import Attempts, Objects
 
 PATIENCE = 60.0
 """Seconds that server 0 waits for the others once it is ready itself, besides twice the time that it needed to get ready. The

@@ -1,6 +1,6 @@
 """Transport: frames, links and rounds between four servers. It does not know about shares."""
 
-from .connect import connect_mesh, free_ports, open_listener
+from .connect import connect_mesh
 from .errors import (
     CertificateError,
     FrameError,
@@ -12,6 +12,7 @@ from .errors import (
 )
 from .mesh import Mesh
 from .pinned import Leaf, PinnedTls, issue_leaf, throwaway_keys
+from .ports import free_ports, open_listener
 from .stats import StageStats, Stats
 
 __all__ = [

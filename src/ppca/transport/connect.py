@@ -19,9 +19,8 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from queue import SimpleQueue
-from random import SystemRandom
 from threading import Event, Lock, Thread
 from time import monotonic
 
@@ -37,8 +36,6 @@ from .tcp import SocketMesh
 GREETING_SECONDS = 10.0
 """Seconds in which an accepted connection must complete the greeting."""
 
-FREE_PORT_RANGE = range(20_000, 32_000)
-"""Ports that `free_ports` tries. They are below the range that systems use for outgoing connections."""
 
 REDIAL_SECONDS = 3.0
 """Seconds in which a peer that hung up may dial again: dialers pause for half a second at most."""
@@ -47,30 +44,6 @@ _MAX_GREETINGS = 32  # maximum number of connections that greet at the same time
 _REFUSAL_SECONDS = 0.5  # seconds for which a refused connection stays open, so that the other end can read the reason
 
 _log = logging.getLogger(__name__)
-
-
-def open_listener(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
-    """Return a listening socket for ``connect_mesh``; port 0 takes a free one, see ``getsockname``."""
-    return socket.create_server((host, port), backlog=64)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports of this machine that are not in use, for servers that are started later.
-
-    They are below those that the system gives to outgoing connections, which could take a free port a moment later.
-    """
-    with ExitStack() as held:
-        found: list[int] = []
-        for port in SystemRandom().sample(FREE_PORT_RANGE, len(FREE_PORT_RANGE)):
-            if len(found) == count:
-                break
-            with suppress(OSError):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-                found.append(port)
-        if len(found) < count:
-            first, last = FREE_PORT_RANGE.start, FREE_PORT_RANGE.stop - 1
-            raise OSError(f"not enough free ports: {count} needed, {len(found)} of {first} to {last} are free.")
-        return found
 
 
 def connect_mesh(

@@ -1,18 +1,13 @@
-"""Tables that come as Arrow columns: Parquet, Arrow IPC (Feather), and pandas, polars or PyArrow frames in memory.
-
-pandas and polars are not imported: a frame is known by the module of its class and used through its own methods.
-"""
+"""Tables that come as Arrow columns, and files of them: Parquet and Arrow IPC (Feather)."""
 
 from __future__ import annotations
 
 import copy
 import json
 import mmap
-import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet
-from numpy.typing import NDArray
 
-from ..errors import BadValue
 from .addresses import Address, Place, source
-from .arrays import MAPPED_BYTES, exact_dtype
-from .integers import Rest, rest_of
-from .options import APOSTROPHES, SPACES
-from .table import Piece, Table, check_choice, listed, reading
+from .arrays import MAPPED_BYTES
+from .bad_cells import BadCells, not_numbers
+from .columns import chunk_dtype, is_numeric, numbers
+from .integers import Rest
+from .table import Piece, Table, check_choice, reading
 
 PORTION_NUMBERS = 1 << 25
 """Numbers of a portion of a Parquet file: a second or less of work, so that many workers share a file and few wait at
@@ -232,264 +226,6 @@ class IpcTable(ArrowTable):
                 yield reader.get_batch(index)
         else:
             yield from pa.ipc.open_stream(pa.py_buffer(pages))
-
-
-class FrameTable(ArrowTable):
-    """A PyArrow table or a polars frame in memory."""
-
-    def __init__(self, label: str, frame: Any) -> None:
-        self.frame = frame
-        head = frame if isinstance(frame, pa.Table) else frame.slice(0, 0).to_arrow()
-        self.rows = len(frame)
-        super().__init__(label, head.schema)
-
-    def batches(self, rows: int) -> Iterator[list[Any]]:
-        for start in range(0, len(self.frame), rows):
-            piece = self.frame.slice(start, rows)
-            table = piece if isinstance(piece, pa.Table) else piece.select(self.wanted).to_arrow()
-            yield [flat(table.column(name)) for name in self.wanted]
-
-
-class LazyTable(ArrowTable):
-    """A polars LazyFrame, collected batch by batch; its query runs once for every pass."""
-
-    rows = None
-
-    def __init__(self, label: str, frame: Any) -> None:
-        self.frame = frame
-        super().__init__(label, frame.limit(0).collect().to_arrow().schema)
-
-    def batches(self, rows: int) -> Iterator[list[Any]]:
-        for piece in self.frame.select(self.wanted).collect_batches(chunk_size=rows):
-            table = piece.to_arrow()
-            yield [flat(table.column(name)) for name in self.wanted]
-
-
-class PandasTable(ArrowTable):
-    """A pandas frame in memory; the named levels of its index are columns that are taken only if chosen."""
-
-    def __init__(self, label: str, frame: Any) -> None:
-        self.frame = frame
-        self.rows = len(frame)
-        names = [str(name) for name in frame.columns]
-        self.index = [str(name) for name in frame.index.names if name is not None and str(name) not in names]
-        fields = [
-            pa.field(name, pa.float64() if self._objects(position) else self._array(position, 0, 0).type)
-            for position, name in enumerate(names + self.index)
-        ]
-        super().__init__(label, pa.schema(fields), index=self.index)
-
-    def _series(self, position: int) -> Any:
-        """A column, or behind them a level of the index."""
-        width = self.frame.shape[1]
-        if position < width:
-            return self.frame.iloc[:, position]
-        levels = [str(name) for name in self.frame.index.names]
-        return self.frame.index.get_level_values(levels.index(self.index[position - width])).to_series()
-
-    def _objects(self, position: int) -> bool:
-        return bool(self._series(position).dtype == np.dtype(object))
-
-    def _array(self, position: int, start: int, stop: int) -> Any:
-        series = self._series(position).iloc[start:stop]
-        dense = series.sparse.to_dense() if str(series.dtype).startswith("Sparse") else series
-        return flat(pa.array(dense, from_pandas=True))
-
-    def batches(self, rows: int) -> Iterator[list[Any]]:
-        for start in range(0, len(self.frame), rows):
-            batch = [
-                self._object_array(name, position, start, start + rows)
-                if self._objects(position)
-                else self._array(position, start, start + rows)
-                for name, position in zip(self.names, map(self.stored.index, self.names), strict=True)
-            ]
-            bad = [column for column in batch if isinstance(column, BadCells)]
-            if bad:
-                raise not_numbers(self.label, bad)
-            yield batch
-
-    def joined_ids(self, pieces: list[Any]) -> Any:
-        return None if self.id is None else self._series(self.stored.index(self.id))
-
-    def _object_array(self, name: str, position: int, start: int, stop: int) -> Any:
-        """A column of Python objects as numbers; `BadCells` with the first value that is neither a number nor None."""
-        values = self._series(position).iloc[start:stop]
-        whole = all(isinstance(value, int | np.integer) for value in values.dropna())
-        for kind in (None, pa.uint64()) if whole else (None,):  # Arrow would cut fractions off
-            try:
-                array = pa.array(values, kind, from_pandas=True)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-                continue
-            if is_numeric(array.type):
-                return flat(array)
-        for offset, (value, absent) in enumerate(zip(values, values.isna(), strict=True)):
-            try:
-                numeric = absent or isinstance(value, int) or is_numeric(pa.scalar(value).type)
-            except (pa.ArrowInvalid, pa.ArrowTypeError):
-                numeric = False
-            if not numeric:
-                return BadCells(name, start + offset + 1, value, pa.string())
-        return pa.array([None if absent else float(value) for value, absent in zip(values, values.isna(), strict=True)])
-
-    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
-        return {name: self._array(self.stored.index(name), 0, self.rows or 0) for name in names}
-
-
-def numbers(column: Any) -> tuple[NDArray[Any], Rest | None]:
-    """An Arrow array as numbers, and what doubles lose of them; nulls become NaN."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.dictionary_decode(), kind.value_type
-    if pa.types.is_integer(kind):
-        whole = view(pc.fill_null(column, 0) if column.null_count else column)
-        if not column.null_count:
-            return whole, rest_of(whole)
-        return view(pc.fill_null(pc.cast(column, pa.float64(), safe=False), np.nan)), rest_of(whole)
-    if not (pa.types.is_float32(kind) or pa.types.is_float64(kind)):
-        column = pc.cast(column, pa.float64(), safe=False)
-    return view(pc.fill_null(column, np.nan) if column.null_count else column), None
-
-
-def view(column: Any) -> NDArray[Any]:
-    """An Arrow array of numbers without nulls as it lies in memory."""
-    if not len(column):
-        return np.empty(0)
-    # `to_numpy` would import pandas, which takes longer than a small job
-    values = np.frombuffer(column.buffers()[1], numpy_dtype(column.type))
-    return values[column.offset : column.offset + len(column)]
-
-
-def numpy_dtype(kind: Any) -> np.dtype[Any]:
-    """The NumPy type of an Arrow type of booleans, integers or floats; Arrow's own function needs pandas."""
-    if pa.types.is_boolean(kind):
-        return np.dtype(bool)
-    letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
-    return np.dtype(f"{letter}{kind.bit_width // 8}")
-
-
-def is_numeric(kind: Any) -> bool:
-    """Integers, floats, decimals, booleans; dictionaries of these; and columns that are all null (refused as
-    missing)."""
-    if pa.types.is_dictionary(kind):
-        return is_numeric(kind.value_type)
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_null(kind)
-    )
-
-
-def chunk_dtype(kind: Any) -> np.dtype[Any]:
-    """float32 for types that it holds exactly, else float64."""
-    if pa.types.is_dictionary(kind):
-        return chunk_dtype(kind.value_type)
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return exact_dtype(numpy_dtype(kind))
-    return np.dtype(np.float64)
-
-
-def flat(column: Any) -> Any:
-    """One array in place of a chunked one."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-@dataclass
-class BadCells:
-    """Cells of a column that are not numbers: the first one, and how many of how many there are (0: not counted).
-
-    texts: some of the different texts in these cells. decimal: the decimal separator that is expected.
-    """
-
-    name: str
-    row: int | None = None
-    value: object = None
-    kind: Any = None
-    count: int = 0
-    cells: int = 0
-    texts: Sequence[str] = ()
-    decimal: str = "."
-
-    @property
-    def what(self) -> str:
-        if isinstance(self.value, str):
-            return f"text {self.value[:40]!r}"
-        return f"type {self.kind}" if self.value is None else f"{str(self.value)[:40]} ({self.kind})"
-
-    @property
-    def cause(self) -> tuple[str, str, Sequence[str]]:
-        """Why it is not a number, what to do, and which options may help."""
-        if not isinstance(self.value, str):
-            dated = pa.types.is_temporal(self.kind) if self.kind is not None else False
-            return ("a date or time" if dated else "not a number"), LEAVE_OUT, ["drop"]
-        text = self.value.strip()
-        texts = [text, *self.texts]
-        if self.decimal == "," and re.fullmatch(r"[-+]?\d*\.\d+", text):
-            return "a number with a decimal point", "Write all files with the same decimal separator.", ["decimal"]
-        if any(re.fullmatch(r"[-+]?\d*,\d+", each) and not re.fullmatch(GROUPED_BY_COMMAS, each) for each in texts):
-            return "a number with a decimal comma", "", ["decimal"]
-        if re.fullmatch(GROUPED_BY_COMMAS, text):
-            return "a number with a comma that separates thousands or decimals", "", ["thousands", "decimal"]
-        if self.separator:
-            comma = ["decimal"] if self.separator != "," and any("," in each for each in texts) else []
-            return "a number with separators between thousands", "", ["thousands", *comma]
-        if re.fullmatch(r"[-+]?[\d.,\s]+%", text):
-            return (
-                "a percentage",
-                "Remove the % signs (format the cells as numbers), or leave the column out.",
-                ["drop"],
-            )
-        if re.fullmatch(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?", text):
-            return "a date", "Leave the column out, or store it as a number.", ["drop"]
-        if re.fullmatch(r"[-+]?[\d.,]+\s*[^\d\s.,]{1,4}|([A-Z]{3}\s|[$€£¥₹])\s*[-+]?[\d.,]+", text):
-            return (
-                "a number with a unit or currency",
-                "Remove the unit from the cells, or leave the column out.",
-                ["drop"],
-            )
-        return "not a number", LEAVE_OUT, ["na_values", "drop"] if self.may_mean_missing else ["drop"]
-
-    @property
-    def separator(self) -> str:
-        """What separates thousands in the first cell; empty if nothing does."""
-        found = re.fullmatch(
-            rf"[-+]?\d{{1,3}}(?:([{SPACES}{APOSTROPHES}_.,])\d{{3}})+(?:[.,]\d*)?", str(self.value).strip()
-        )
-        if found is None or (found[1] == "." and "," not in str(self.value) and str(self.value).count(".") == 1):
-            return ""
-        return next((kind[0] for kind in (SPACES, APOSTROPHES) if found[1] in kind), found[1])
-
-    @property
-    def may_mean_missing(self) -> bool:
-        """Whether the texts look like codes for missing values: few texts in a column that is mostly numbers."""
-        return 0 < len(self.texts) <= MAX_CODES and 2 * self.count < self.cells
-
-
-GROUPED_BY_COMMAS = r"[-+]?[1-9]\d{0,2}(,\d{3})+"
-LEAVE_OUT = "Leave the column out, or correct the value."
-MAX_CODES = 3
-"""The largest number of different texts in a column of numbers that are taken for codes of missing values."""
-
-
-def not_numbers(label: str, found: Sequence[BadCells]) -> BadValue:
-    """The error that names all columns with cells that are not numbers."""
-    values = list(dict.fromkeys(text for cells in found for text in cells.texts if "na_values" in cells.cause[2]))
-    options = list(dict.fromkeys(option for cells in found for option in cells.cause[2]))
-    columns, row = [cells.name for cells in found], min(cells.row or 1 for cells in found)
-    if len(found) == 1:
-        cause, advice, _ = found[0].cause
-        others = f" ({found[0].count:,} such cells in all)" if found[0].count > 1 else ""
-        where = f"in row {found[0].row or 1:,}{others}, which is {cause}."
-        message = f"{label}: column {found[0].name!r} has {found[0].what} {where} {advice}".rstrip()
-    else:
-        places = [f"{cells.name!r} ({cells.what} in row {cells.row or 1:,}: {cells.cause[0]})" for cells in found]
-        message = (
-            f"{label}: {len(found):,} columns hold cells that are not numbers: {listed(places, str)}. Leave these "
-            "columns out, or correct the values."
-        )
-    separator = next((cells.separator for cells in found if "thousands" in cells.cause[2]), "")
-    return BadValue(message, columns=columns, row=row, options=options, values=values, separator=separator)
 
 
 def count_rows(reader: Any, buffer: Any) -> int | None:

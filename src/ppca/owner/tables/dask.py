@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import BadColumns
 from .arrays import MemoryTable
-from .arrow import PandasTable
+from .frames import PandasTable
 from .table import Piece, Table
 
 

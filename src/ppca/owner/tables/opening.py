@@ -15,9 +15,10 @@ import pyarrow as pa
 from ..errors import BadColumns, NoRows, OwnerError, UnreadableData
 from .addresses import Address, Place, ending, found_at, is_address, local_path, shown
 from .arrays import MemoryTable, NpyTable, NpzTable, SparseTable, array_of_lists
-from .arrow import ArrowTable, FrameTable, IpcTable, LazyTable, PandasTable, ParquetTable, StoredIpcTable
+from .arrow import ArrowTable, IpcTable, ParquetTable, StoredIpcTable
 from .dask import DaskTable
 from .files import ENDINGS, FilesTable, PartitionFile, files_of, is_pattern, partition_values, refuse_twice, stem
+from .frames import FrameTable, LazyTable, PandasTable
 from .options import DEFAULTS, ReadOptions
 from .reading import as_read
 from .table import Table, reading
