@@ -162,7 +162,7 @@ def test_a_removed_member_is_let_in_nowhere(guided: Reader) -> None:
     done = guided.hosts.hosts["hill"].run("cd ~/ppca && ppca federation check && ! ppca doctor --report refused.json")
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((guided.hosts.hosts["hill"].desk / "refused.json").read_text())
-    assert "hill is no member of heart-study, revision 3" in report["findings"][0]["said"]
+    assert "hill is not a member of heart-study, revision 3" in report["findings"][0]["said"]
 
 
 def test_files_can_be_read_by_whom_they_must(guided: Reader) -> None:

@@ -66,7 +66,7 @@ def test_an_upload_that_is_cut_at_random_bytes(tmp_path: Path) -> None:
             field.member(owner).approve(job)
         north = field.member("north")
         deadline = time.monotonic() + PATIENCE
-        while any(item.who in OPERATORS for item in north.job_state(job).waiting):
+        while any(item.actor in OPERATORS for item in north.job_state(job).waiting):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         proxies = [proxy for proxy in field.api_proxies if proxy is not None]

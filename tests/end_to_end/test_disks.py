@@ -70,7 +70,7 @@ def proposed(field: Field, name: str, erase_after: str = "7d") -> ProposedJob:
     analyst.submit(job)
     for owner in OWNERS:
         field.member(owner).approve(job)
-    await_that(lambda: not any(item.who in OPERATORS for item in analyst.job_state(job).waiting))
+    await_that(lambda: not any(item.actor in OPERATORS for item in analyst.job_state(job).waiting))
     return job
 
 

@@ -194,7 +194,7 @@ def test_approvals_that_were_altered_or_replayed(seats: Besieged) -> None:
     assert seats.put("analyst", altered)[0] == 409
     assert seats.put("north", data, sha256(altered))[0] == 400
     assert seats.put("north", data)[0] == 200  # again does no harm: it is there already
-    waiting = {(item.who, item.what) for item in seats.field.member("analyst").job_state(other).waiting}
+    waiting = {(item.actor, item.what) for item in seats.field.member("analyst").job_state(other).waiting}
     assert {(owner, "approve (ppca approve)") for owner in OWNERS} <= waiting
 
 
@@ -208,7 +208,7 @@ def test_a_job_that_was_altered_after_its_approval(seats: Besieged) -> None:
     assert seats.put("analyst", made.data)[0] == 409
     owner = seats.field.member("north")
     owner.submit(altered)
-    assert ("north", "approve (ppca approve)") in {(item.who, item.what) for item in owner.job_state(altered).waiting}
+    assert ("north", "approve (ppca approve)") in {(item.actor, item.what) for item in owner.job_state(altered).waiting}
 
 
 NORTH = {

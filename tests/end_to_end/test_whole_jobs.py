@@ -62,7 +62,7 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
 def answered(member: MemberClient, job: ProposedJob) -> None:
     """Waits for the servers' offers."""
     deadline = time.monotonic() + PATIENCE
-    while any(item.what.startswith("offer") for item in member.job_state(job).waiting if item.who in OPERATORS):
+    while any(item.what.startswith("offer") for item in member.job_state(job).waiting if item.actor in OPERATORS):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -148,7 +148,7 @@ def test_its_result_is_a_folder_that_can_be_verified(field: Field, fit: Evidence
 
 
 def test_who_is_no_receiver_gets_nothing(field: Field, fit: Evidence) -> None:
-    with pytest.raises(FederationError, match="west is no receiver"):
+    with pytest.raises(FederationError, match="west is not a receiver"):
         Evidence.gather(field.member("west"), fit.job)
 
 

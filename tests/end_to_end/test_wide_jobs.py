@@ -66,7 +66,7 @@ def run(field: Field, job: ProposedJob, tables: Mapping[str, Path], id: str | No
     for owner in job.proposal.owners:
         field.member(owner).approve(job)
     deadline = time.monotonic() + PATIENCE
-    while any(item.what.startswith("offer") for item in analyst.job_state(job).waiting if item.who in OPERATORS):
+    while any(item.what.startswith("offer") for item in analyst.job_state(job).waiting if item.actor in OPERATORS):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     for owner, path in tables.items():
@@ -180,7 +180,7 @@ def test_rows_that_are_not_fewer_are_refused(field: Field, tmp_path: Path) -> No
     for owner in OWNERS:
         field.member(owner).approve(job)
     deadline = time.monotonic() + PATIENCE
-    while any(item.what.startswith("offer") for item in analyst.job_state(job).waiting if item.who in OPERATORS):
+    while any(item.what.startswith("offer") for item in analyst.job_state(job).waiting if item.actor in OPERATORS):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     table = write(tmp_path / "few.csv", NAMES[:20], BY_ROWS["north"][:, :20])

@@ -100,9 +100,9 @@ def test_every_stage_says_who_is_waited_for() -> None:
     for count in range(len(STORY)):
         found = job_state(STORY[:count])
         assert found.waiting, found
-        assert {item.who for item in found.waiting} <= {*OPERATORS, *OWNERS, RECEIVER}
+        assert {item.actor for item in found.waiting} <= {*OPERATORS, *OWNERS, RECEIVER}
         assert all(item.what for item in found.waiting)
-    first = {item.who: item.what for item in job_state([]).waiting}
+    first = {item.actor: item.what for item in job_state([]).waiting}
     assert first["gamma"] == "offer a key (its server, server 2, does it)"
     assert first["south"] == "approve (ppca approve)"
     assert first[RECEIVER] == "offer a key (ppca approve)"
@@ -185,7 +185,7 @@ def test_an_attempt_runs_when_all_four_servers_are_ready() -> None:
     for count in range(4):
         found = job_state([*start, *ready[:count]])
         assert (found.stage, found.attempt) == (READY, 1)
-        assert [item.who for item in found.waiting] == list(OPERATORS[count:])
+        assert [item.actor for item in found.waiting] == list(OPERATORS[count:])
         assert found.waiting[0].what == "be ready for attempt 1 (its server does it)"
     assert job_state([*start, *ready]).stage == RUNNING
     other = [make(name, "ready", JOB, attempt=2) for name in OPERATORS]
@@ -215,7 +215,7 @@ def test_a_job_is_held_and_not_lost_after_its_last_failure() -> None:
     held = job_state(told)
     assert (held.stage, held.over, held.attempt) == (HELD, False, 2)
     assert held.why == "needs an operator: gamma: lost"
-    assert held.waiting[0].who == "an operator"
+    assert held.waiting[0].actor == "an operator"
     assert "ppca job resume" in held.waiting[0].what
     for who, number, stage in (("visitor", 2, HELD), ("north", 2, HELD), ("beta", 1, HELD), ("beta", 2, READY)):
         assert job_state([*told, make(who, "resume", JOB, attempt=number)]).stage == stage
@@ -303,9 +303,9 @@ def test_one_server_cannot_blame_an_owner_with_an_invented_receipt() -> None:
     assert job_state([*BEFORE, lie]).stage == READY
     honest = [h for h in BEFORE if (h.header.kind, h.header.author) != ("receipt", "delta")]
     found = job_state([*honest, lie])
-    assert (found.stage, {item.who for item in found.waiting}) == (GATHERING, {"delta"}), "its own receipt is missing"
+    assert (found.stage, {item.actor for item in found.waiting}) == (GATHERING, {"delta"}), "its own receipt is missing"
     swapped = make("delta", "receipt", JOB, owner="south", contribution=contribution_of("north"))
-    assert "delta" in {item.who for item in job_state([*honest, swapped]).waiting}, "of another owner"
+    assert "delta" in {item.actor for item in job_state([*honest, swapped]).waiting}, "of another owner"
 
 
 def contribution_of(owner: str) -> str:
@@ -407,7 +407,7 @@ def test_a_server_that_erases_a_job_too_early_ends_it_for_nobody_else() -> None:
         assert (found.stage, found.over) == (HELD, False)
         assert found.attempt == (1 if items == STORY[:-1] else 0)
         assert found.why == "delta: the server says that it has erased its shares before the job ended"
-        assert found.waiting[0].who == "an owner"
+        assert found.waiting[0].actor == "an owner"
     assert job_state([*BEFORE, make("delta", "erased", JOB, what="job")], JOB.proposal.expires).stage == EXPIRED
     assert job_state([*STORY, make("delta", "erased", JOB, what="job")]).stage == DONE
 
@@ -438,8 +438,8 @@ def test_a_job_waits_for_its_time() -> None:
     later = type(early)(data)
     told = [item for item in story(later) if item.header.kind not in ("start", "ready", "ended")]
     found = job_state_of(later.proposal, headers(told), MEMBERSHIP, NOW)
-    assert (found.stage, found.waiting[0].who) == (READY, "the clock")
-    assert job_state_of(later.proposal, headers(told), MEMBERSHIP, NOW + timedelta(hours=2)).waiting[0].who == "alpha"
+    assert (found.stage, found.waiting[0].actor) == (READY, "the clock")
+    assert job_state_of(later.proposal, headers(told), MEMBERSHIP, NOW + timedelta(hours=2)).waiting[0].actor == "alpha"
 
 
 def test_erased_says_how_it_ended() -> None:
@@ -463,7 +463,7 @@ def test_an_operator_who_receives_offers_two_keys() -> None:
     waited = [
         item.what
         for item in job_state_of(of.proposal, headers(offers(of)[:4]), MEMBERSHIP, NOW).waiting
-        if item.who == "alpha"
+        if item.actor == "alpha"
     ]
     assert waited == ["offer a key (ppca approve)"]
 

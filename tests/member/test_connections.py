@@ -279,7 +279,7 @@ def test_a_seat_cannot_say_that_others_finished_refused_or_approved(
     lies(four, 0, as_if, monkeypatch)
     found = four.member("north").job_state(four.job)
     assert found.stage == "proposed"
-    assert {item.who for item in found.waiting} >= {"north", "south", "west"}
+    assert {item.actor for item in found.waiting} >= {"north", "south", "west"}
 
 
 def test_one_seat_that_hides_something_hides_nothing(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -654,7 +654,7 @@ def test_contributing_is_refused_before_the_table_is_read(four: Four) -> None:
     four.tell(*four.story[:6])
     with pytest.raises(FederationError, match="has not approved"):
         contribute(four.member("south"), four.job, missing)
-    with pytest.raises(FederationError, match="is no owner"):
+    with pytest.raises(FederationError, match="is not an owner"):
         contribute(four.member("visitor"), four.job, missing)
     four.tell(*four.story[:9], make("south", "refusal", four.job, why="no"))
     with pytest.raises(FederationError, match="is over: refused south: no"):

@@ -105,7 +105,7 @@ def test_a_stopped_seat(doors: Doors) -> None:
     doors.open(0, 1, 3)
     fault = only(owner(doors))
     assert fault.where == "server 2 (gamma)"
-    assert fault.said.startswith("nobody listens on 127.0.0.1:")
+    assert fault.said.startswith("no process listens on 127.0.0.1:")
     assert "starts the server" in fault.remedy
 
 

@@ -80,7 +80,7 @@ def test_a_server_cannot_fill_the_store_of_another(tmp_path: Path) -> None:
     door.refuses(make("delta", "audit", OF, bytes(60_001), attempt=1), "said so already")
     door.tell(make("delta", "result", OF, b"x", receiver=RECEIVER, attempt=1, chunk=0))
     door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=0), "said so already")
-    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=1 << 12), "no number")
+    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=1 << 12), "missing or invalid")
     door.tell(make("delta", "erased", OF, what="job"))
     door.refuses(make("delta", "erased", OF, what="job", **long), "said so already")
     door.refuses(make("delta", "erased", OF, what="everything"), "nothing that can be erased")
@@ -269,7 +269,7 @@ def test_contributing_needs_an_approval(door: Door) -> None:
 )
 def test_envelopes_to_nowhere(about: dict[str, Any], door: Door) -> None:
     door.tell(*until("envelope"))
-    door.refuses(make("north", "envelope", OF, b"x", **about), "addressed to no server|no number")
+    door.refuses(make("north", "envelope", OF, b"x", **about), "addressed to no server|missing or invalid")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_an_approval_counts_for_its_job_only(door: Door) -> None:
     door.tell(*until("approval"), submitted(other), make("north", "approval", OF))
     replayed = make("north", "approval", OF).data.replace(OF.id.encode(), other.id.encode())
     door.refuses(Object.parse(replayed), "did not sign")
-    assert any(item.who == "north" and item.what.startswith("approve") for item in door.job_state(other.id).waiting)
+    assert any(item.actor == "north" and item.what.startswith("approve") for item in door.job_state(other.id).waiting)
 
 
 def test_nothing_for_a_job_that_is_not_there(door: Door) -> None:
@@ -54,7 +54,7 @@ def test_nothing_for_a_job_that_is_not_there(door: Door) -> None:
 
 
 def test_who_may_submit(door: Door) -> None:
-    door.refuses(submitted(OF, "visitor"), "has no part in the job")
+    door.refuses(submitted(OF, "visitor"), "is not a member of the job")
     for author in (RECEIVER, "north", "alpha"):
         door.tell(submitted(OF, author))
     door.tell(make(RECEIVER, "cancel", OF))
@@ -106,7 +106,7 @@ def test_a_removed_member_is_out(door: Door) -> None:
     item = make("north", "approval", OF)
     door.refuses(item, "no member")
     door.refuses(item, "no member", carrier="beta")
-    door.refuses(submitted(job(door.federation)), "north is no owner")
+    door.refuses(submitted(job(door.federation)), "north is not an owner")
 
 
 def with_former_keys(door: Door) -> dict[str, Identity]:
@@ -314,8 +314,8 @@ def test_files_that_are_refused_count_as_jobs_of_the_day(tmp_path: Path) -> None
         with pytest.raises(FederationError, match="unknown"):
             door.admit(make(RECEIVER, "job", sha256(data), data), RECEIVER)
     data = OF.data + b"\nunknown = 1\n"
-    door.refuses(make(RECEIVER, "job", sha256(data), data), "as many files")
-    door.refuses(submitted(OF), "as many files")
+    door.refuses(make(RECEIVER, "job", sha256(data), data), "daily maximum of invalid job files")
+    door.refuses(submitted(OF), "daily maximum of invalid job files")
     assert door.admit(make("north", "job", OF, OF.data), "north"), "others are not held up"
 
 

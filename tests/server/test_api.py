@@ -79,7 +79,7 @@ def test_a_leaf_that_expires_on_a_standing_connection(seat: OneServer, monkeypat
     connection.request("GET", "/v1/hello")
     answer = connection.getresponse()
     assert answer.status == 403
-    assert "too old" in json.loads(answer.read())["error"]
+    assert "has expired" in json.loads(answer.read())["error"]
 
 
 def renewed(seat: OneServer, new: Membership) -> None:
@@ -176,7 +176,7 @@ def test_shares_are_not_restored_to_the_diagonal(seat: OneServer) -> None:
     seat.tell(*seat.story)
     status, data = seat.client("delta").request("GET", f"/v1/restore/{seat.job.id}/north")
     assert status == 409
-    assert "no shares in common" in json.loads(data)["error"]
+    assert "do not share summands" in json.loads(data)["error"]
 
 
 def test_headers_come_with_the_bytes_that_decide(seat: OneServer) -> None:

@@ -58,13 +58,13 @@ def job(number: int, stage: str, name: str = "", **more: Any) -> dict[str, Any]:
         "attempt": 1 if stage in ("running", "done", "failed") else 0,
         "why": "gamma: the disk is full" if stage == "failed" else "",
         "ended": "done" if stage == "erased" else "",
-        "waiting": [{"who": "hill", "what": "contribute (ppca contribute)"}] if waits else [],
+        "waiting": [{"actor": "hill", "what": "contribute (ppca contribute)"}] if waits else [],
         "progress": None,
         "submitted_by": "analyst",
         "columns": 13,
         "opens": ["to the four servers: verification bit (one bit)", "to analyst: components (how columns vary)"],
         "erase_after": "7d",
-        "failures": [{"attempt": 1, "who": "gamma", "why": "the disk is full"}] if stage == "failed" else [],
+        "failures": [{"attempt": 1, "actor": "gamma", "why": "the disk is full"}] if stage == "failed" else [],
     }
     if stage == "running":
         found["progress"] = {"job": found["id"], "text": "eigendecomposition", "fraction": 0.42, "rounds": 1234}

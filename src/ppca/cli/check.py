@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def check(files: Files, options: FitOptions) -> None:
     """Read tables as `ppca fit` would, list all problems of all files, and estimate what the fit takes.
 
-    The options are those of `ppca fit`. Nothing is written or sent, and no servers start: `ppca doctor` checks the servers of a
-    federation. The exit code is 1 if the fit would fail. With --quiet only problems are printed.
+    The options are those of `ppca fit`. Nothing is written or sent, and no servers start: `ppca doctor` checks the
+    servers of a federation. The exit code is 1 if the fit would fail. With --quiet only problems are printed.
     """
     from .fit import notes_of
 
@@ -41,7 +41,7 @@ def check(files: Files, options: FitOptions) -> None:
 
 
 def _checked(files: list[str], options: FitOptions) -> Checked:
-    """What is wrong with the options, and with the tables as far as the options allow to read them."""
+    """Return what is wrong with the options, and with the tables as far as the options allow to read them."""
     from ..estimator.checking import Checked, check_tables
     from ..estimator.plan import Plan
     from ..owner.tables.owners import Problems

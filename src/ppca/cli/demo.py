@@ -1,7 +1,9 @@
-"""`ppca demo`: several institutions share scikit-learn's breast-cancer data, by rows or by columns, and fit one PCA together.
+"""`ppca demo`: several institutions share scikit-learn's breast-cancer data, by rows or by columns, and fit one PCA
+together.
 
-The data are public, so the demo can show beside the joint result what scikit-learn finds in the pooled table. One client plays
-all owners; the four server processes see shares only. The scenes are in `scenes`, the fit is that of `ppca fit`.
+The data are public, so the demo can show beside the joint result what scikit-learn finds in the pooled table. One
+client plays all owners; the four server processes see shares only. The scenes are in `scenes`, the fit is that of `ppca
+fit`.
 """
 
 from __future__ import annotations

@@ -37,10 +37,11 @@ def doctor(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Examine names, ports, keys, clocks, revisions, builds, speed, disks and file modes; each fault comes with its remedy.
+    """Examine names, ports, keys, clocks, revisions, builds, speed, disks and file modes; each fault comes with its
+    remedy.
 
-    Exit code 1 if something must be mended. Nothing is changed. Operators say -c server.toml: then the mesh ports are dialed,
-    too, in both directions.
+    Exit code 1 if something must be mended. Nothing is changed. Operators say -c server.toml: then the mesh ports are
+    dialed, too, in both directions.
     """
     from ..member.doctor import Doctor
     from ..runtime.files import write_whole

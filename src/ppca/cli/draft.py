@@ -1,4 +1,5 @@
-"""Options of a job that is proposed to a federation, and the job.toml that they make: `ppca job new` and `ppca fit --draft`."""
+"""Options of a job that is proposed to a federation, and the job.toml that they make: `ppca job new` and `ppca fit
+--draft`."""
 
 from __future__ import annotations
 

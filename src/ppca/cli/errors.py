@@ -117,7 +117,7 @@ def complain(message: str) -> None:
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """What a user should know beside the result."""
+    """Return what a user should know beside the result."""
     line = Text.assemble(("note: ", "yellow"), printable(message, MAX_LINE))
     Terminal(stderr=True, quiet=quiet).print(line, soft_wrap=True, highlight=False)
 

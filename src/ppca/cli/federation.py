@@ -25,7 +25,8 @@ def keygen(
 ) -> None:
     """Make your identity: one key in one file that only you can read. It never leaves your machine.
 
-    Send the printed line to whoever keeps federation.toml, and read the words to them over the telephone: they must see the same.
+    Send the printed line to whoever keeps federation.toml, and read the words to them over the telephone: they must see
+    the same.
     """
     from ..federation.identity import Identity, words
     from ..federation.membership import line_of
@@ -66,7 +67,8 @@ def add(
     receiver: Annotated[bool, typer.Option("--receiver", help="it receives results")] = False,
     file: File = FEDERATION,
 ) -> None:
-    """Add a member, or replace the one of that name or server. The revision grows, and all four operators sign again."""
+    """Add a member, or replace the one of that name or server. The revision grows, and all four operators sign
+    again."""
     from ..federation.identity import key_of, words
 
     if server is None and not (owner or receiver):
@@ -95,7 +97,7 @@ def remove(
 
 
 def _changed(file: Path, name: str, server: dict[str, object] | None, key: str, roles: list[str]) -> None:
-    """Writes the file anew, one revision on if anybody has signed it."""
+    """Write the file anew, one revision on if anybody has signed it."""
     from ..federation import toml
     from ..federation.membership import Membership, MembershipFile, render
     from ..runtime.files import write_whole
@@ -173,10 +175,11 @@ def accept(
     file: File = FEDERATION,
     identity: IdentityFile = IDENTITY,
 ) -> None:
-    """Accept a revision that fewer than three operators of the revision before have signed. Compare the words of all keys first.
+    """Accept a revision that fewer than three operators of the revision before have signed. Compare the words of all
+    keys first.
 
-    A revision that three of them have signed with the keys that they had needs no such step. An operator accepts a revision on
-    its server with ppca server run --accept.
+    A revision that three of them have signed with the keys that they had needs no such step. An operator accepts a
+    revision on its server with ppca server run --accept.
     """
     from ..federation.identity import Identity
     from ..federation.membership import Membership

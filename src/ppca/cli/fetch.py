@@ -71,7 +71,8 @@ def _known() -> tuple[str, ...]:
 def _write_joined(
     member: MemberClient, evidence: Evidence, table: Path, id: str | None, path: Path, *, replace: bool
 ) -> None:
-    """The table of an infer job with the receiver's own ids in place of pseudonyms; no part of the result, which has none."""
+    """The table of an infer job with the receiver's own ids in place of pseudonyms; no part of the result, which has
+    none."""
     from ..member.result_ids import own_ids
     from .folder import check_file
     from .kept import ENDINGS, write_table
@@ -83,7 +84,7 @@ def _write_joined(
 
 
 def fetch_into(member: MemberClient, job: ProposedJob, output: Path, *, replace: bool) -> Evidence:
-    """Fetches and checks a result, and writes its folder, whole or not at all."""
+    """Fetch and check a result, and write its folder, whole or not at all."""
     from ..member.fetching import Evidence
     from .folder import whole_folder
 
@@ -180,7 +181,7 @@ def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
 
 
 def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
-    """What `ppca fetch` prints, as JSON."""
+    """Return what `ppca fetch` prints, as JSON."""
     from ..estimator.federated import parts_of
     from .result import account_summary
 
@@ -204,7 +205,8 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check a fetched result without any server: signatures, approvals, audits, and every file, computed again byte by byte."""
+    """Check a fetched result without any server: signatures, approvals, audits, and every file, computed again byte by
+    byte."""
     from ..federation.membership import Membership
     from ..member.fetching import EVIDENCE, Evidence
 
@@ -223,7 +225,7 @@ def verify(
 
 
 def verified(result: Path, evidence: Evidence) -> list[str]:
-    """What was checked of a fetched result; raises at the first fault."""
+    """Return what was checked of a fetched result; raises at the first fault."""
     from ..member.fetching import check_files
 
     checked = evidence.check()

@@ -54,16 +54,18 @@ def fit(
 ) -> None:
     """Joint PCA of several owners' files, on four servers that this command starts on this machine.
 
-    A file is opened once for its columns and once for its rows; only shares of its sums reach the servers. The result folder gets
-    components.csv, explained_variance.csv, model.json and report.html, all of them or none. With --keep the servers
-    keep the model in shares, one folder per server outside of the result, which gets shared.json with their name for it; with
-    --no-reveal only that.
+    A file is opened once for its columns and once for its rows; only shares of its sums reach the servers. The result
+    folder gets components.csv, explained_variance.csv, model.json and report.html, all of them or none. With --keep the
+    servers keep the model in shares, one folder per server outside of the result, which gets shared.json with their
+    name for it; with --no-reveal only that.
 
     With --dask the workers of a Dask cluster read the files and sum their rows, portion by portion; sums come back.
 
-    With --draft nothing is computed: the columns of the files and the options become a job.toml, the same as from ppca job new.
+    With --draft nothing is computed: the columns of the files and the options become a job.toml, the same as from ppca
+    job new.
 
-    With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
+    With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers
+    as shares.
     """
     if draft is not None:
         draft_fit(files, options, proposal, name, draft)
@@ -123,7 +125,7 @@ def fit_shown(
     *,
     quiet: bool = False,
 ) -> Fitted:
-    """Fits with the progress in the terminal."""
+    """Fit with the progress in the terminal."""
     from ..estimator.fitting import fit_tables
     from ..estimator.forecast import forecast_of
     from ..estimator.job import Job
@@ -170,7 +172,7 @@ def _show(
     as_json: bool,
     profile: bool,
 ) -> None:
-    """What came out, on standard output."""
+    """Return what came out, on standard output."""
     from .result import (
         FILES,
         KEPT,
@@ -210,7 +212,7 @@ def _show(
 
 
 def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]:
-    """What was chosen, for the report."""
+    """Return what was chosen, for the report."""
     from ..estimator.partition import Columns
 
     plan = fitted.plan
@@ -240,7 +242,7 @@ def _tolerance(asked: float, reached: float) -> str:
 
 
 def notes_of(files: Sequence[str]) -> list[str]:
-    """What a user should know about the files: tables that are given twice."""
+    """Return what a user should know about the files: tables that are given twice."""
     from ..owner.tables.addresses import is_address, local_path
     from ..owner.tables.files import copies
 
@@ -254,7 +256,8 @@ def notes_of(files: Sequence[str]) -> list[str]:
 
 
 def tell_dropped(tables: Sequence[Table], quiet: bool) -> None:
-    """Tell how many rows were left out. The user of this command acts for all owners; no file or account has these numbers."""
+    """Tell how many rows were left out. The user of this command acts for all owners; no file or account has these
+    numbers."""
     from ..owner.tables.reading import CompleteRows
 
     for table in tables:

@@ -41,7 +41,8 @@ TITLE = "Joint PCA"
 Files = Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")]
 
 USUAL = ("transform", "flags")
-"""What a kept model is good for unless the user says otherwise. There is no command for partial fits, so no sums are kept."""
+"""What a kept model is good for unless the user says otherwise. There is no command for partial fits, so no sums are
+kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
 
     @property
     def keeps(self) -> bool:
-        """Whether servers keep the model."""
+        """Return whether servers keep the model."""
         return self.keep or not self.reveal
 
     def check(self, collect: Collect = nullcontext) -> None:
@@ -199,7 +200,8 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
 
 
 def allowed_in(options: Sequence[str] | None) -> tuple[str, ...] | dict[str, list[str]]:
-    """What --allow means: operations, as scores,inverse; each may name the owner of columns that gets results, as transform:2."""
+    """Return what --allow means: operations, as scores,inverse; each may name the owner of columns that gets results,
+    as transform:2."""
     from ..jobs.kept import owner_name
 
     found: dict[str, list[str]] = {}

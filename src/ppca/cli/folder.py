@@ -1,4 +1,5 @@
-"""The folder of a result, or a single file: written whole or not at all, and never over something that is not a result."""
+"""The folder of a result, or a single file: written whole or not at all, and never over something that is not a
+result."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ class FolderRefused(ValueError):
 
 
 def check_free(folder: Path, known: Collection[str], *, replace: bool) -> None:
-    """Refuses a folder that cannot be written, or whose content would be lost.
+    """Refuse a folder that cannot be written, or whose content would be lost.
 
     known : names that a result consists of
     replace : whether an earlier result may be replaced; other files never are
@@ -38,7 +39,8 @@ def check_free(folder: Path, known: Collection[str], *, replace: bool) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file or folder that cannot be made, by making one of a similar name in the nearest folder that exists."""
+    """Refuse a file or folder that cannot be made, by making one of a similar name in the nearest folder that
+    exists."""
     target = path.resolve()
     try:
         above = target.parent
@@ -92,7 +94,7 @@ def _put(part: Path, target: Path, former: Path) -> None:
 
 
 def check_file(path: Path, endings: Collection[str], *, replace: bool) -> None:
-    """Refuses a file that could not be written afterwards, or that exists."""
+    """Refuse a file that could not be written afterwards, or that exists."""
     target = path.resolve()
     if path.suffix.lower() not in endings:
         raise FolderRefused(f"-o {path}: the ending must be {' or '.join(endings)}.")

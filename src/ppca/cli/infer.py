@@ -1,4 +1,5 @@
-"""`ppca transform` and `ppca detect`: new rows under a fitted model, model and rows both secret. One body, two endings."""
+"""`ppca transform` and `ppca detect`: new rows under a fitted model, model and rows both secret. One body, two
+endings."""
 
 from __future__ import annotations
 
@@ -195,11 +196,11 @@ def transform(
 ) -> None:
     """Project new rows onto the components of a fitted model.
 
-    On shares: four servers hold the model, the rows reach them as shares, and only the coordinates come back. Signs of components
-    are those of the model that the fit revealed.
+    On shares: four servers hold the model, the rows reach them as shares, and only the coordinates come back. Signs of
+    components are those of the model that the fit revealed.
 
-    Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are projected, and the
-    receiver gets them with its own ids.
+    Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are projected,
+    and the receiver gets them with its own ids.
     """
     _infer(Coordinates(), options, output)
 
@@ -218,11 +219,12 @@ def detect(
 ) -> None:
     """Flag rows that a fitted model describes badly.
 
-    The score of a row is its squared distance to its projection, of a standardised model in standardised units. On shares: the
-    servers hold the model, the rows reach them as shares, and only flags (with --scores: also scores) come back.
+    The score of a row is its squared distance to its projection, of a standardised model in standardised units. On
+    shares: the servers hold the model, the rows reach them as shares, and only flags (with --scores: also scores) come
+    back.
 
-    Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are scored, and the
-    receiver gets the verdicts with its own ids.
+    Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are scored, and
+    the receiver gets the verdicts with its own ids.
     """
     _infer(Verdicts(threshold, contamination, scores), options, output)
 
@@ -292,7 +294,7 @@ def _on_shares(wanted: Ending, options: InferOptions, partition: Columns | None)
 
 
 def _beside_own(table: Table, options: InferOptions, found: Found) -> Found:
-    """What was found, behind the columns of the same rows that are copied into the result."""
+    """Return what was found, behind the columns of the same rows that are copied into the result."""
     from .fit import tell_dropped
 
     tell_dropped([table], options.quiet)

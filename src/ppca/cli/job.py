@@ -134,7 +134,8 @@ def use(
     output: Output = Path("job.toml"),
     federation: File = FEDERATION,
 ) -> None:
-    """Write job.toml for the use of a kept model on new rows of other owners. The owners of the model are asked again, too."""
+    """Write job.toml for the use of a kept model on new rows of other owners. The owners of the model are asked again,
+    too."""
     from ..jobs.build import infer_job
     from ..jobs.infer import UseModel
     from ..member.fetching import EVIDENCE, Evidence

@@ -31,7 +31,8 @@ ENDINGS = (".csv", ".parquet")
 
 
 def load_facts(result: Path, state: Path) -> SharedFacts:
-    """The public facts of a result's shared model; raises if its servers keep none, or shares are missing in `state`."""
+    """The public facts of a result's shared model; raises if its servers keep none, or shares are missing in
+    `state`."""
     if not result.is_dir():
         raise ValueError(f"there is no folder {result}. Give the folder that `ppca fit` wrote with -o.")
     if not (result / SHARED).exists():

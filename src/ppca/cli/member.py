@@ -60,7 +60,8 @@ def approve(
         bool, typer.Option("--yes", "-y", help="do not ask; what is approved is printed all the same")
     ] = False,
 ) -> None:
-    """Read in plain words what a job opens to whom, and agree to exactly that. Receivers accept their part the same way."""
+    """Read in plain words what a job opens to whom, and agree to exactly that. Receivers accept their part the same
+    way."""
     with me.member() as member:
         known = member.find(job)
         show_words(member, known)
@@ -72,7 +73,7 @@ def approve(
 
 
 def show_words(member: MemberClient, job: ProposedJob) -> None:
-    """What a job opens, for who must agree."""
+    """Return what a job opens, for who must agree."""
     from ..federation.approval_text import scope, terms
 
     console = Terminal()
@@ -115,7 +116,8 @@ def contribute(
     patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
     quiet: Quiet = False,
 ) -> None:
-    """Share your table with the four servers: one visit, then you may leave for good. If it is cut off, say the same again."""
+    """Share your table with the four servers: one visit, then you may leave for good. If it is cut off, say the same
+    again."""
     with me.member() as member:
         from ..member.contributing import contribute as send
         from ..web.report import size
@@ -170,7 +172,7 @@ def state_facts(job: ProposedJob, job_state: JobState, place: int | None = None)
         "stage": job_state.stage,
         "attempt": job_state.attempt,
         "why": job_state.why,
-        "waiting": [{"who": item.who, "what": item.what} for item in job_state.waiting],
+        "waiting": [{"actor": item.actor, "what": item.what} for item in job_state.waiting],
     }
 
 
@@ -188,7 +190,9 @@ def _print_job_state(job: ProposedJob, job_state: JobState, place: int | None = 
         Text(f"{job.name} {job.id[:12]}: {job_state.stage}{queued}{attempt}{why}"), soft_wrap=True, highlight=False
     )
     for item in job_state.waiting:
-        console.print(Text(f"  waiting for {item.who} to {printable(item.what, 400)}"), soft_wrap=True, highlight=False)
+        console.print(
+            Text(f"  waiting for {item.actor} to {printable(item.what, 400)}"), soft_wrap=True, highlight=False
+        )
 
 
 @command()
@@ -218,7 +222,7 @@ def watch(
 
 def _in_short(job_state: JobState) -> str:
     first = next(iter(job_state.waiting), None)
-    return job_state.stage if first is None else f"{job_state.stage}, waiting for {first.who} to {first.what}"
+    return job_state.stage if first is None else f"{job_state.stage}, waiting for {first.actor} to {first.what}"
 
 
 @command()

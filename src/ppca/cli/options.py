@@ -1,7 +1,7 @@
 """Commands and the groups of options that they share.
 
-`command` turns a function into a command of the command line. A parameter whose type is a dataclass is a group of options: --help
-shows one option for every field, and the function gets them together, as one value.
+`command` turns a function into a command of the command line. A parameter whose type is a dataclass is a group of
+options: --help shows one option for every field, and the function gets them together, as one value.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class AnalysisOptions:
 
     @property
     def component_count(self) -> int | float | None:
-        """What -k means: a number of components, a fraction of the variance, or None for all."""
+        """Return what -k means: a number of components, a fraction of the variance, or None for all."""
         if self.components == "all":
             return None
         for convert in (int, float):

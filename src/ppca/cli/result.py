@@ -63,7 +63,7 @@ def write_result(
     owners: Sequence[str],
     scores: dict[str, NDArray[np.float64]] | None = None,
 ) -> None:
-    """Writes the four files of a result. Numbers carry all digits. scores: coordinates of rows for the report."""
+    """Write the four files of a result. Numbers carry all digits. scores: coordinates of rows for the report."""
     model = fitted.model
     with (folder / COMPONENTS).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -98,12 +98,13 @@ def write_result(
 
 
 def csv_names(names: Iterable[str]) -> list[str]:
-    """Column names for a CSV file. A spreadsheet would run a name that begins like a formula: it gets an apostrophe in front."""
+    """Column names for a CSV file. A spreadsheet would run a name that begins like a formula: it gets an apostrophe in
+    front."""
     return [f"'{name}" if name.startswith(FORMULA) else name for name in names]
 
 
 def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
-    """What `ppca fit` prints, as JSON."""
+    """Return what `ppca fit` prints, as JSON."""
     result, account = fitted.result, fitted.account
     summary: dict[str, Any] = {
         "rows": fitted.rows,
@@ -142,7 +143,7 @@ def account_summary(account: Account) -> dict[str, Any]:
 
 
 def print_rows(console: Console, owners: Sequence[str], found: ColumnFit) -> None:
-    """How many rows each owner uploaded, and how many all have: the servers saw both."""
+    """Return how many rows each owner uploaded, and how many all have: the servers saw both."""
     each = ", ".join(f"{printable(owner)} {rows:,}" for owner, rows in zip(owners, found.rows_of_owners, strict=True))
     text = f"rows: {each}; {found.result['rows']:,} common to all"
     console.print(Text(text), soft_wrap=True)
@@ -191,7 +192,7 @@ def print_openings(console: Console, audit: Sequence[dict[str, Any]]) -> None:
 
 
 def print_account(console: Console, model: PCAModel | SharedFacts, run: Account) -> None:
-    """How the solver went, and the traffic, in two lines."""
+    """Return how the solver went, and the traffic, in two lines."""
     console.print(Text(solver_text(model)), soft_wrap=True)
     print_traffic(console, run)
 
@@ -213,7 +214,7 @@ def solver_text(model: PCAModel | SharedFacts) -> str:
 
 
 def print_profile(console: Console, run: Account) -> None:
-    """Where the time went, stage by stage; times are means of the four servers."""
+    """Return where the time went, stage by stage; times are means of the four servers."""
     table = Table(title="Profile", title_justify="left")
     table.add_column("stage")
     for heading in (
@@ -242,7 +243,7 @@ def print_profile(console: Console, run: Account) -> None:
 
 
 def print_kinds(console: Console, run: Account) -> None:
-    """Where the bytes of the busiest server went, by stage and kind of message."""
+    """Return where the bytes of the busiest server went, by stage and kind of message."""
     table = Table(title="Bytes by kind of message", title_justify="left")
     for heading in ("stage", "kind", "sent", "part"):
         table.add_column(heading, justify="right" if heading in ("sent", "part") else "left")

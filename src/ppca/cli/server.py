@@ -86,8 +86,9 @@ def run(
 def restore(config: ServerFileOption = Path("server.toml")) -> None:
     """Bring back what a lost server had, before its new server runs: shares of jobs that are not over, and kept models.
 
-    The operator has made a new key, and the federation a new revision with it (ppca federation add --server); the other three
-    servers run with that revision. Every share comes from the mate that holds the same; nothing is put together anywhere else.
+    The operator has made a new key, and the federation a new revision with it (ppca federation add --server); the other
+    three servers run with that revision. Every share comes from the mate that holds the same; nothing is put together
+    anywhere else.
     """
     from ..server.daemon import restore as bring_back
 

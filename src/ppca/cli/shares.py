@@ -1,7 +1,7 @@
 """Where local servers keep shares of models between commands: one folder per server, never inside a result.
 
-A result is mailed around; the parts of two servers are the model. So they lie in a folder of the user's state, and the result
-has only the name under which the servers know the model, which nobody can guess.
+A result is mailed around; the parts of two servers are the model. So they lie in a folder of the user's state, and the
+result has only the name under which the servers know the model, which nobody can guess.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def new_name() -> str:
 
 
 def holds(state: Path, server: int, name: str) -> bool:
-    """Whether a server keeps a model of this name."""
+    """Return whether a server keeps a model of this name."""
     folder = server_folder(state, server)
     return folder.is_dir() and name in Store(folder)
 
 
 def erase(state: Path, name: str) -> int:
-    """Erases a model and its sums from all four servers; how many of them kept something."""
+    """Erase a model and its sums from all four servers; how many of them kept something."""
     found = 0
     for folder in (server_folder(state, server) for server in range(4)):
         store = Store(folder) if folder.is_dir() else Store()

@@ -11,8 +11,9 @@ STREAMS = ("standard input", "standard output", "standard error")
 def check_surroundings() -> None:
     """Raise `ValueError` with what is missing and how to provide it.
 
-    The numbers of closed streams are given to /dev/null, so that no file or connection gets one of them and the text of a
-    command never lands there. Closed standard input is not an error: commands that do not ask anything do not need it.
+    The numbers of closed streams are given to /dev/null, so that no file or connection gets one of them and the text of
+    a command never lands there. Closed standard input is not an error: commands that do not ask anything do not need
+    it.
     """
     closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
     for number in closed:

@@ -1,7 +1,7 @@
 """`ppca trial`: a whole federation on this machine, to see how it works, with real keys and real TLS.
 
-Every member has its own folder and its own processes, and does what it would do on a machine of its own, by the same commands;
-they are printed as they run, and the folder stays to look at and to go on with.
+Every member has its own folder and its own processes, and does what it would do on a machine of its own, by the same
+commands; they are printed as they run, and the folder stays to look at and to go on with.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def trial(
 ) -> None:
     """Run a whole federation on this machine: keys, signatures, four servers, three owners, a receiver, one job.
 
-    Prints every command as its member would type it. The result is in trial/result, checked by ppca verify; each member's folder
-    (its key, its data, a server's store and log) is there to look at.
+    Prints every command as its member would type it. The result is in trial/result, checked by ppca verify; each
+    member's folder (its key, its data, a server's store and log) is there to look at.
     """
     with ended_by_signals():
         from .walkthrough import Hospitals, Institutions

@@ -41,7 +41,7 @@ def ui(
 
 
 def checked(folder: Path, job: ProposedJob, federation: Membership) -> list[str]:
-    """What was checked of the result of a job in a folder; raises at the first fault."""
+    """Return what was checked of the result of a job in a folder; raises at the first fault."""
     from ..member.fetching import EVIDENCE, Evidence
     from .fetch import verified
 

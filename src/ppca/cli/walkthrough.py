@@ -1,4 +1,5 @@
-"""The scenes of `ppca demo`: who holds which part of scikit-learn's breast-cancer data, and what to compare and draw."""
+"""The scenes of `ppca demo`: who holds which part of scikit-learn's breast-cancer data, and what to compare and
+draw."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def angle(finding: Finding, truth: Finding, count: int) -> float:
 
 
 class Walkthrough(ABC):
-    """One demo. `options`: what `ppca fit` needs besides; `folder`, `figures`: what it writes beside the files of a result."""
+    """One demo. `options`: what `ppca fit` needs besides; `folder`, `figures`: what it writes beside the files of a
+    result."""
 
     title: str
     story: str
@@ -75,15 +77,15 @@ class Walkthrough(ABC):
 
     @abstractmethod
     def write(self, folder: Path) -> dict[str, Path]:
-        """Writes the owners' tables; a file for every owner's name."""
+        """Write the owners' tables; a file for every owner's name."""
 
     @abstractmethod
     def compare(self, console: Console, joint: Finding) -> None:
-        """Prints the joint result beside the truth."""
+        """Print the joint result beside the truth."""
 
     @abstractmethod
     def draw(self, folder: Path, model: PCAModel, joint: Finding) -> None:
-        """Draws the figures."""
+        """Draw the figures."""
 
 
 def _load() -> tuple[Floats, list[str]]:
@@ -104,7 +106,8 @@ def _save(path: Path, heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> Pa
 
 
 class Hospitals(Walkthrough):
-    """Patients with small tumours tend to go to North, those with large ones to Hill: no hospital's own are like all."""
+    """Patients with small tumours tend to go to North, those with large ones to Hill: no hospital's own are like
+    all."""
 
     title = "Three hospitals, one PCA: breast-cancer data"
     data = "scikit-learn's load_breast_cancer, 569 patients, split by rows"

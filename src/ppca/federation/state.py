@@ -36,7 +36,7 @@ ENDS = frozenset({DONE, REFUSED, CANCELLED, EXPIRED, FAILED, ERASED})
 class Waiting:
     """A member that must act, and what it must do."""
 
-    who: str
+    actor: str
     what: str
 
 

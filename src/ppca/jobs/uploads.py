@@ -39,8 +39,8 @@ class Uploads:
     common: by table, the positions of the rows that all owners have.
     """
 
-    def __init__(self, seat: int, memory: int = DEFAULT_MEMORY, workers: Workers = 0) -> None:
-        self.seat = seat
+    def __init__(self, server: int, memory: int = DEFAULT_MEMORY, workers: Workers = 0) -> None:
+        self.server = server
         self.memory = memory
         self.workers = workers
         self.rows: dict[int, Spool] = {}
@@ -56,7 +56,7 @@ class Uploads:
 
         Raises `Refusal` for packets of wrong sizes, or of more bytes than the operator allows, before memory is taken for them.
         """
-        size = check_packets(part.packets, self.seat, self.memory, 0 if part.rows else self._taken)
+        size = check_packets(part.packets, self.server, self.memory, 0 if part.rows else self._taken)
         if not part.rows:
             self._packets += part.packets
             self._taken += size
@@ -64,7 +64,7 @@ class Uploads:
         for packet in part.packets:
             rows, width = packet.shape
             spool = self.rows.setdefault(part.table, Spool(width * packet.dtype.limbs))
-            spool.append(rows, summands(packet, *divmod(self.seat, 2)))
+            spool.append(rows, summands(packet, *divmod(self.server, 2)))
         if part.tags is not None:
             self.tags.setdefault(part.table, Spool(2)).append(len(part.tags), [(False, part.tags)])
         if part.order is not None:

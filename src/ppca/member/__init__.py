@@ -1,4 +1,4 @@
-"""What owners and receivers do in a federation, on their own machines: approve, contribute, fetch, verify."""
+"""Client of owners and receivers in a federation, on their own machines: approve, contribute, fetch, verify."""
 
 from .client import MemberClient
 

@@ -68,7 +68,8 @@ class MemberClient:
         ]  # fmt: skip
         if not found:
             raise FederationError(
-                f"there is no job {text!r} that {self.name} has a part in, and no such file. Give its whole id if you have it."
+                f"there is no job {text!r} that {self.name} has a part in, and no such file. Give its whole id if "
+                "you have it."
             )
         if len(found) > 1:
             named = ", ".join(sorted(job.id[:12] for job in found))
@@ -127,7 +128,7 @@ class MemberClient:
         return Objects(self.servers.headers(job.id))
 
     def job_state(self, job: ProposedJob, headers: list[Header] | None = None) -> JobState:
-        """Where a job stands, computed here from its objects."""
+        """Return the state of a job, computed here from its objects."""
         found = self.servers.headers(job.id) if headers is None else headers
         return job_state_of(job.proposal, found, self.membership, datetime.now(UTC))
 
@@ -137,7 +138,7 @@ class MemberClient:
     # -- verbs -------------------------------------------------------------------------------------------------------
 
     def submit(self, job: ProposedJob) -> None:
-        """Lays a job before everybody. Submitting again does no harm."""
+        """Submit a job to all members. Can be repeated."""
         if job.proposal.federation != self.membership.digest:
             raise FederationError(
                 f"{job.name!r} is for another revision of the federation; make it again with ppca job new."
@@ -157,15 +158,16 @@ class MemberClient:
                 raise
 
     def words(self, job: ProposedJob) -> tuple[list[str], list[str]]:
-        """What the job opens to whom, and what it tells together with jobs that this member approved before."""
+        """Return the openings list of a job, and what it reveals together with jobs that this member approved
+        before."""
         earlier = [(old.name, old.spec) for old in self.state.approvals() if old.id != job.id]
         return in_words(job.spec), [*nature_in_words(job.spec), *together(job.spec, earlier, self.name)]
 
     def approve(self, job: ProposedJob) -> None:
-        """Agrees to exactly this file, as owner; as receiver, offers the key for the result."""
+        """Agree to exactly this file, as owner; as receiver, offers the key for the result."""
         self._check_revision(job)
         if self.name not in job.proposal.members:
-            raise FederationError(f"{self.name} has no part in {job.name!r}; there is nothing to approve.")
+            raise FederationError(f"{self.name} is not an approver of {job.name!r}; there is nothing to approve.")
         headers = self.objects(job)
         if next(headers.of("job"), None) is None:
             raise FederationError(f"{job.name!r} was not submitted yet, or was changed since: ppca job submit.")
@@ -177,7 +179,8 @@ class MemberClient:
             self._offer(job)
 
     def _check_revision(self, job: ProposedJob) -> None:
-        """Refuses a job of a revision of the federation that is newer than this member's file, or that it has never used.
+        """Refuse a job of a revision of the federation that is newer than this member's file, or that it has never
+        used.
 
         An old file can hold keys of operators that were replaced because they were stolen.
         """
@@ -221,10 +224,10 @@ class MemberClient:
         return keys
 
     def check_may_contribute(self, job: ProposedJob) -> None:
-        """Refuses what cannot be before a table is read."""
+        """Refuse what cannot be before a table is read."""
         self._check_revision(job)
         if self.name not in job.proposal.owners:
-            raise FederationError(f"{self.name} is no owner of {job.name!r}.")
+            raise FederationError(f"{self.name} is not an owner of {job.name!r}.")
         objects = self.objects(job)
         if objects.by("approval", self.name) is None:
             raise FederationError(
@@ -249,7 +252,7 @@ class MemberClient:
             )
 
     def group_key(self, job: ProposedJob, patience: float, told: Told | None = None) -> bytes:
-        """The key of the tags of owners of columns: made by the first owner, and sealed to each other one."""
+        """Return the key of the tags of column owners. The first owner makes it and seals it to each other owner."""
         owners = job.proposal.owners
         if self.name == owners[0]:
             return self._make_group_key(job, patience, told)
@@ -273,7 +276,7 @@ class MemberClient:
         return item
 
     def _group_for(self, job: ProposedJob, owner: str) -> Object | None:
-        """What the first owner, and nobody else, has sealed for another one."""
+        """Return the object in which the first owner has sealed the key for another owner, or None."""
         found = (h for h in self.servers.headers(job.id) if (h.kind, h.author) == ("group", job.proposal.owners[0]))
         return self.first((h for h in found if h.about.get("to") == owner), present=True)
 
@@ -312,10 +315,10 @@ class MemberClient:
             time.sleep(0.5)
 
     def send(self, job: ProposedJob, told: Told | None = None) -> int:
-        """Sends what is in the outbox of a job, from where it was cut off; the bytes of it.
+        """Send the outbox of a job, continuing an interrupted upload; return its bytes.
 
-        The contribution goes to every server, so that no server alone can hold it back. It is kept, and no other one is signed: a
-        server that held it back could show both, and the job would end by the name of this owner.
+        The contribution goes to every server, so that no server alone can hold it back. It is kept, and no other one is
+        signed: a server that held it back could show both, and the job would end by the name of this owner.
         """
         outbox = self.state.outbox(job.id)
         total, done = outbox.bytes(), 0
@@ -336,7 +339,7 @@ class MemberClient:
     def watch(
         self, job: ProposedJob, patience: float | None = None
     ) -> Iterator[tuple[JobState, dict[str, Any] | None]]:
-        """Where the job stands, whenever that changes, with the progress of a running attempt; ends with the job."""
+        """Yield the state of a job whenever it changes, with the progress of a running attempt, until the job ends."""
         deadline = None if patience is None else time.monotonic() + patience
         last: tuple[JobState, Any] | None = None
         while True:
@@ -367,7 +370,7 @@ class MemberClient:
 
 
 def is_audit(content: Any) -> bool:
-    """Whether an audit lists openings, each with what it must say."""
+    """Return whether an audit lists openings, each with what it must say."""
     lines = content.get("audit") if isinstance(content, dict) else None
     return isinstance(lines, list) and all(
         isinstance(line, dict)

@@ -159,7 +159,7 @@ def _cause(error: Exception) -> str:
 
 
 def _said(data: bytes) -> str:
-    """Why a server refuses something, as text that can be printed."""
+    """Return why a server refuses something, as text that can be printed."""
     try:
         return plain(str(json.loads(data)["error"])[:MAX_SAID])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -204,7 +204,7 @@ class ServerConnections:
         raise NotReached(f"no server is reached, or none can do it now: {reasons}. `ppca doctor` finds out more.")
 
     def put(self, item: Object, to: int | None = None) -> None:
-        """Leaves an object with a server: the one it is for, or another, which passes it on. Safe to repeat."""
+        """Leave an object with a server: the one it is for, or another, which passes it on. Safe to repeat."""
         self.ask(lambda client: _send(client, item), to)
 
     def put_everywhere(self, item: Object) -> None:
@@ -226,7 +226,8 @@ class ServerConnections:
             raise refused[0]
 
     def get(self, header: Header) -> Object:
-        """The object of a header from any server that has it: signed by its author's pinned key, and what the header says."""
+        """The object of a header from any server that has it: signed by its author's pinned key, and what the header
+        says."""
         digest = header.digest
         for number in SERVERS:
             shelf = self._shelves.get((number, header.job))
@@ -250,8 +251,9 @@ class ServerConnections:
     def headers(self, job: str) -> list[Header]:
         """Return the headers of a job's objects, those first that most servers list.
 
-        All servers are asked. The state of a job follows from objects whose signatures were checked here. Headers of other kinds
-        (`group`, `result`, `audit`) are a server's word until `get` has the object; different headers of one object are all here.
+        All servers are asked. The state of a job follows from objects whose signatures were checked here. Headers of
+        other kinds (`group`, `result`, `audit`) are a server's word until `get` has the object; different headers of
+        one object are all here.
         """
         found: dict[str, Header] = {}
         listed: Counter[str] = Counter()
@@ -268,13 +270,13 @@ class ServerConnections:
         return [found[key] for key in order if found[key].digest not in former]
 
     def _is_present(self, job: str, headers: Iterable[Header]) -> bool:
-        """Whether a job is for the present revision. Objects that former keys signed then do not count."""
+        """Return whether a job is for the present revision. Objects that former keys signed then do not count."""
         files = (self.get(header).payload for header in headers if header.kind == "job")
         data = next((data for data in files if sha256(data) == job), None)
         return data is None or ProposedJob(data).proposal.federation == self.membership.digest
 
     def _shelf(self, client: ServerClient, job: str) -> Shelf:
-        """What a server has of a job; what it listed before is not asked for again."""
+        """Return what a server has of a job. Earlier lists are cached."""
         shelf = self._shelves.setdefault((client.number, job), Shelf())
         deadline = time.monotonic() + LIST_SECONDS
         while (left := deadline - time.monotonic()) > 0 and shelf.bytes < LIST_BYTES:
@@ -287,7 +289,8 @@ class ServerConnections:
             if not shelf.take(_decoded(data, dict, client), job, self.membership):
                 return shelf
         raise NotReached(
-            f"{client.name} lists more objects of job {job[:12]} than are read ({LIST_BYTES:,} bytes, {LIST_SECONDS:g} seconds)"
+            f"{client.name} lists more objects of job {job[:12]} than are read ({LIST_BYTES:,} bytes, "
+            f"{LIST_SECONDS:g} seconds)"
         )
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -304,7 +307,8 @@ class ServerConnections:
         return [found[job] for job in sorted(found, key=lambda job: -listed[job])]
 
     def _from_all(self, what: Callable[[ServerClient], T]) -> list[T]:
-        """The answers of all servers that are reached, at least one. One that failed lately is not asked if the others answer."""
+        """The answers of all servers that are reached, at least one. One that failed lately is not asked if the others
+        answer."""
         found: list[T] = []
         faults: list[str] = []
         now = time.monotonic()
@@ -353,7 +357,7 @@ def _jobs_at(client: ServerClient) -> list[dict[str, Any]]:
 
 
 def _job_line(told: dict[str, Any]) -> dict[str, Any]:
-    """What is used of a server's description of a job, in the types that it must have."""
+    """Check the used fields of a server's description of a job."""
     name, place = told.get("name"), told.get("place")
     return {
         "id": told["id"],

@@ -1,4 +1,5 @@
-"""An owner's one visit: its table becomes shares, sealed piece by piece for each server, and goes into the outbox, then out."""
+"""An owner's one visit: its table becomes shares, sealed piece by piece for each server, and goes into the outbox, then
+out."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ..owner.tables.table import Table
 from .client import MemberClient, Told
 
 PATIENCE = 600.0
-"""Seconds to wait for what the first owner of columns must do first."""
+"""Timeout in seconds for the key of the first column owner."""
 
 
 def contribute(
@@ -37,8 +38,9 @@ def contribute(
 ) -> int:
     """Share, seal and send an owner's table; return the bytes sent. After an interruption, call it again.
 
-    options: how the table is read; the job says how missing values count. min_rows: the fewest rows with which the owner takes
-    part in a fit with other owners, and the fewest that miss a column, or have it, if missing values count as the joint mean.
+    options: how the table is read; the job says how missing values count. min_rows: the fewest rows with which the
+    owner takes part in a fit with other owners, and the fewest that miss a column, or have it, if missing values count
+    as the joint mean.
     """
     member.check_may_contribute(job)
     outbox = member.state.outbox(job.id)
@@ -99,7 +101,8 @@ def chunks_of(
 
 
 def add(envelopes: Envelopes, chunk: Chunk, *, tables: bool) -> None:
-    """Add a chunk to a contribution. tables: whether the job has several tables of this owner; then each chunk names its own."""
+    """Add a chunk to a contribution. tables: whether the job has several tables of this owner; then each chunk names
+    its own."""
     fields: dict[str, Any] = {"part": chunk.table} if tables else {}
     if not chunk.rows:
         envelopes.add("packets", chunk.packets, **fields)
@@ -113,5 +116,5 @@ def columns_of(data: Path, options: ReadOptions = DEFAULTS) -> list[str]:
     """The columns that a table has, for a new job."""
     table = opened(data, None, options)
     if table.held is None:
-        raise FederationError(f"{data} has no column names; a job needs them.")
+        raise FederationError(f"{data} does not have column names; a job needs them.")
     return list(table.held)

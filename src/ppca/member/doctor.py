@@ -33,7 +33,7 @@ LEAF_HOURS = 6
 
 @dataclass(frozen=True)
 class Patient:
-    """Who asks: files of a member or of an operator (settings)."""
+    """The files of the member or operator (settings) that runs the checks."""
 
     federation: Path
     identity: Path

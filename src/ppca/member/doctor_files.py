@@ -1,4 +1,4 @@
-"""What `ppca doctor` sees without a network: who may read or change the files, room on the disks, the server of this server."""
+"""Checks of `ppca doctor` without a network: file permissions, free disk space, the number of this server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCAL_SECONDS = 5.0
 
 
 def unwritable(found: Findings, federation: Path) -> None:
-    """Whoever can change the federation's file can lock members out, though not let anybody in: that needs signatures."""
+    """Check the permissions of federation.toml. Anyone that can change it can lock members out, but not add members."""
     for path in (federation, federation.with_name(SIGNATURES_FILE)):
         _not_by_others(found, path)
 
@@ -32,7 +32,7 @@ def _not_by_others(found: Findings, path: Path) -> None:
 
 
 def member(found: Findings, state: Path) -> None:
-    """Where a member keeps keys of jobs and shares that are not sent yet."""
+    """Check the folder in which a member keeps keys of jobs and unsent shares."""
     _private(found, "state", state)
     _room(found, "state", state)
 
@@ -43,7 +43,8 @@ def server(found: Findings, settings: ServerSettings, membership: Membership | N
     if membership is not None and identity is not None and membership.server_of(identity.name) != settings.file.server:
         found.wrong(
             "server.toml",
-            f"{identity.name} does not have server {settings.file.server} in {membership.name}, revision {membership.revision}",
+            f"{identity.name} does not have server {settings.file.server} in {membership.name}, revision "
+            f"{membership.revision}",
             "correct server in server.toml, or the federation's file",
         )
     _private(found, "store", settings.store)
@@ -76,7 +77,7 @@ def _room(found: Findings, where: str, folder: Path) -> int | None:
     free = shutil.disk_usage(place).free
     found.figures[f"{where}_free_bytes"] = free
     if free < MIN_FREE:
-        found.wrong(where, f"{size(free)} are free on the disk of {folder}", "make room, or choose another disk")
+        found.wrong(where, f"{size(free)} are free on the disk of {folder}", "free some space, or choose another disk")
     return free
 
 

@@ -66,7 +66,7 @@ def dialed(place: str, what: str) -> tuple[socket.socket, float]:
         sock = socket.create_connection((host, port), DIAL_SECONDS)
     except ConnectionRefusedError:
         raise Broken(
-            f"nobody listens on {place} ({what})",
+            f"no process listens on {place} ({what})",
             "its operator starts the server (systemctl start ppca-server), or corrects [listen] in server.toml",
         ) from None
     except OSError as error:
@@ -95,7 +95,7 @@ class Link:
             who = tls.member_of(self._peer())
             self._sock.close()
             raise Broken(
-                f"{who} answers at {server.api}, in place of {server.member}",
+                f"{who} answers at {server.api} instead of {server.member}",
                 "correct the addresses in federation.toml",
             ) from None
         except OSError as error:
@@ -167,7 +167,7 @@ class Link:
             ) from None
 
     def reach(self) -> dict[str, dict[str, Any]]:
-        """How the server reaches the two ports of this one."""
+        """Return how the server reaches the two ports of this one."""
         found: dict[str, dict[str, Any]] = json.loads(self.ask("GET", "/v1/reach"))
         return found
 
@@ -188,7 +188,7 @@ def _untrusted(server: ServerEntry, error: ssl.SSLCertVerificationError) -> Brok
             "set both clocks (chrony, systemd-timesyncd); then its operator restarts the server",
         )
     return Broken(
-        f"whoever answers there has not the key that is pinned for {server.member} ({error.verify_message})",
+        f"the peer does not hold the key pinned for {server.member} ({error.verify_message})",
         "compare the words of that key over the telephone (ppca federation check); until they agree, send nothing",
     )
 

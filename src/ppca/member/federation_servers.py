@@ -1,8 +1,9 @@
-"""A federation in place of four local processes: `PCA(servers=Federation.open(...))` computes on the servers of four
+"""A federation instead of four local processes: `PCA(servers=Federation.open(...))` computes on the servers of four
 organisations.
 
-One person acts here for all owners, with one identity that is owner and receiver of its jobs: nobody else's data are in them, so
-nobody else is asked. Owners of different organisations each contribute on their own machine instead (`ppca contribute`).
+One person acts here for all owners, with one identity that is owner and receiver of its jobs. Other members do not
+contribute data, so they are not asked for approval. Owners of different organisations each contribute on their own
+machine instead (`ppca contribute`).
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ class Federation:
 
     @classmethod
     def open(cls, federation: Path | str, identity: Path | str, state: Path | None = None) -> Self:
-        """federation: federation.toml, signed by its operators. identity: the key of a member who is owner and receiver."""
+        """federation: federation.toml, signed by its operators. identity: the key of a member that is owner and
+        receiver."""
         member = MemberClient(Membership.trusted(Path(federation)), Identity.load(Path(identity)), state)
         lacking = [role for role in ("owner", "receiver") if role not in member.membership.roles(member.name)]
         if lacking:
             raise FederationError(
-                f"{member.name} is no {' and no '.join(lacking)} in {member.membership.name}: who acts for all owners is both."
+                f"{member.name} does not have the role {' and '.join(lacking)} in {member.membership.name}. A member "
+                "that acts for all owners needs both."
             )
         return cls(member)
 
@@ -173,5 +176,5 @@ class Federation:
 
 
 def _in_words(job_state: JobState) -> str:
-    waiting = [f"waiting for {item.who} to {item.what}" for item in job_state.waiting]
+    waiting = [f"waiting for {item.actor} to {item.what}" for item in job_state.waiting]
     return "; ".join([job_state.stage, *([job_state.why] if job_state.why else []), *waiting])

@@ -1,9 +1,9 @@
 """A receiver's result: the four servers' parts, opened and compared, and the evidence that anybody can check again
 without a server.
 
-The evidence is the signed objects as they are: the job, approvals, contributions, what each server said of the attempt, audits,
-sealed parts, the federation's file with the operators' signatures, and the key that opens the parts. From it the result is
-computed again, digit by digit.
+The evidence is the signed objects as they are: the job, approvals, contributions, what each server said of the attempt,
+audits, sealed parts, the federation's file with the operators' signatures, and the key that opens the parts. From it
+the result is computed again, digit by digit.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ class Evidence:
 
     @classmethod
     def gather(cls, member: MemberClient, job: ProposedJob, patience: float = 30.0) -> Self:
-        """From the servers; raises if the job is not done. Servers publish their parts a moment after the last has finished."""
+        """From the servers; raises if the job is not done. Servers publish their parts a moment after the last has
+        finished."""
         if member.name not in job.spec.receivers:
-            raise FederationError(f"{member.name} is no receiver of {job.name!r}.")
+            raise FederationError(f"{member.name} is not a receiver of {job.name!r}.")
         deadline = time.monotonic() + patience
         while True:
             headers = member.servers.headers(job.id)
@@ -70,7 +71,7 @@ class Evidence:
                     f"the servers have erased {job.name!r}; it was there for {job.proposal.erase_after}."
                 )
             if job_state.stage != DONE:
-                waiting = "; ".join(f"waiting for {item.who} to {item.what}" for item in job_state.waiting)
+                waiting = "; ".join(f"waiting for {item.actor} to {item.what}" for item in job_state.waiting)
                 raise FederationError(f"{job.name!r} is {job_state.stage}. {job_state.why}{waiting}.")
             key = member.state.key(job.id)
             if key is None:
@@ -89,7 +90,7 @@ class Evidence:
     # -- checking ----------------------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
-        """Checks every signature and that all of it fits together; says what was checked. Raises at the first fault."""
+        """Check every signature and that all of it fits together; say what was checked. Raises at the first fault."""
         try:
             return self._checked()
         except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -126,7 +127,7 @@ class Evidence:
         )
         if job_state.stage != DONE:
             raise FederationError(f"by these objects the job is {job_state.stage}. {job_state.why}".rstrip())
-        lacking = [f"{item.who} did not {item.what}" for item in missing(self.job.proposal, headers, self.membership)]
+        lacking = [f"{item.actor} did not {item.what}" for item in missing(self.job.proposal, headers, self.membership)]
         if lacking or not any(headers.of("job")):
             raise FederationError(f"by these objects {_listed(lacking) or 'nobody submitted the job'}.")
         return job_state.attempt
@@ -164,7 +165,8 @@ class Evidence:
                 seen[place] = seen.get(place, 0) + 1
                 if seen[place] > allowed.get(place, 0):
                     raise FederationError(
-                        f"server {audit['server']} opened {line['what']!r} to {line['to']}, which the job does not allow."
+                        f"server {audit['server']} opened {line['what']!r} to {line['to']}, which the job does not "
+                        "allow."
                     )
 
     def audits(self) -> list[dict[str, Any]]:
@@ -173,7 +175,7 @@ class Evidence:
     # -- the result --------------------------------------------------------------------------------------------------
 
     def parts(self) -> list[dict[str, Any]]:
-        """What each server returned to this receiver, still in shares."""
+        """Return each server's result for this receiver, as shares."""
         attempt, parts = self.attempt, []
         for server, items in zip(SERVERS, self._chunks(), strict=True):
             plain = b""
@@ -198,7 +200,7 @@ class Evidence:
         return found
 
     def result(self) -> dict[str, Any]:
-        """What the servers returned to this receiver, in the clear.
+        """Return the servers' result for this receiver, in plaintext.
 
         Raises if their parts do not fit together, or if no data can have this result.
         """
@@ -213,8 +215,8 @@ class Evidence:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
             raise FederationError(
-                f"the result of {self.job.name!r} is not used: {error}. An owner or a server did not follow the program, or the "
-                "computation failed; show the audits (ppca audit) to the operators."
+                f"the result of {self.job.name!r} is not used: {error}. An owner or a server did not follow the "
+                "program, or the computation failed; show the audits (ppca audit) to the operators."
             ) from None
         return mine
 
@@ -274,9 +276,10 @@ class Evidence:
 def _parts(
     member: MemberClient, membership: Membership, headers: list[Header], attempt: int
 ) -> tuple[list[Object], list[str]]:
-    """The audits and the parts of the result that servers sealed to this member, and the operators of which one is not there.
+    """The audits and the parts of the result that servers sealed to this member, and the operators of which one is not
+    there.
 
-    Lists of servers may hold headers of audits and parts that nobody wrote. Those that no server has do not count, and of the
+    Lists of servers may contain forged headers of audits and parts. Those that no server has do not count, and of the
     parts those count that the signed audits name.
     """
     found: list[Object] = []
@@ -307,7 +310,7 @@ def _check_counts(named: Mapping[str, Sequence[str]]) -> None:
     for operator, digests in named.items():
         if len(digests) > most:
             raise FederationError(
-                f"the audit of {operator} names {len(digests):,} pieces of the result, those of the others at most {most - 1:,}. "
+                f"the audit of {operator} names {len(digests):,} chunks of the result, those of the others at most {most - 1:,}. "
                 "They are not fetched; show the audits (ppca audit) to the operators."
             )
 
@@ -324,7 +327,8 @@ def _named(audit: Object, receiver: str) -> list[str]:
 
 
 def _check_regular(folder: Path) -> None:
-    """Refuse anything but files of bounded size: a pipe would never end, and a device or a sparse file takes all memory."""
+    """Refuse anything but files of bounded size: a pipe would never end, and a device or a sparse file takes all
+    memory."""
     for number, path in enumerate(folder.rglob("*")):
         found = path.lstat()
         fits = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES)
@@ -336,7 +340,7 @@ def _check_regular(folder: Path) -> None:
 
 
 def check_files(folder: Path, expected: Mapping[str, bytes]) -> None:
-    """Refuses a folder in which a file is not byte by byte what it must be, is missing, or is too many."""
+    """Refuse a folder in which a file is not byte by byte what it must be, is missing, or is too many."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     for name, data in expected.items():
         if name not in found:

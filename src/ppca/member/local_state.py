@@ -1,4 +1,5 @@
-"""What a member remembers between commands: keys of its jobs, what it approved, what it has not yet sent. For its eyes only."""
+"""State of a member between commands: keys of its jobs, approvals, unsent contributions. Readable by the member's user
+only."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ class Outbox:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was sealed, so that the data are not needed again."""
+        """Return whether everything was sealed, so that the data are not needed again."""
         return (self._folder / "order").exists()
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Whose rows a result is about: an owner of columns that receives it knows its own ids by the tags of the rows."""
+"""Ids of the rows of a result: a column owner that receives it finds its own ids from the tags of the rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def own_ids(
     """The ids, as the member wrote them in its own table, of the rows of a result, in their order."""
     job = evidence.job
     if not job.spec.data.by_columns or member.name not in job.proposal.owners:
-        raise FederationError(
-            f"{member.name} is no owner of columns in {job.name!r}: only owners know whose rows they are."
-        )
+        raise FederationError(f"{member.name} is not a column owner in {job.name!r}: only owners can link tags to ids.")
     wanted = job.spec.data
     mine = wanted.column_names[wanted.columns_of(member.name)]
     (table,) = open_columns([data], id, columns=mine, options=options)

@@ -175,7 +175,7 @@ def _connected(distributed: Any, where: str, files: TlsFiles | None) -> Any:
 
 
 def _check_workers(client: Any, where: str) -> None:
-    """Refuse a cluster without workers, or whose workers have no PPCA, or another version."""
+    """Refuse a cluster without workers, or whose workers lack PPCA or have another version."""
     from .. import __version__
 
     try:

@@ -22,7 +22,7 @@ the very worst, about 1e-15 g_ij in practice, whatever the ratio of mean to devi
 means (mean + rest) are correct to 2^-50 of the deviations.
 
 Integers of 64 bits come as doubles and what rounding left of them, centres and means then have two parts, too: x - c is
-the difference of both parts, exact where it matters (integers less than 2^53 apart). Integers further apart than that
+the difference of both parts, exact for integers less than 2^53 apart. Integers further apart than that
 are rounded to 2^-53 of their distance from the centre, which is below sqrt(n) deviations. Their means are correct to
 2^-43.
 Reference: N. Higham, Accuracy and Stability of Numerical Algorithms, ch. 1, 3, 4.
@@ -128,7 +128,8 @@ def pass_over(
     progress: Progress | None,
     threads: int | None,
 ) -> None:
-    """Sum all chunks in worker threads and add their sums in the order of the rows. add: adds one and returns the rows so far.
+    """Sum all chunks in worker threads and add their sums in the order of the rows. add: adds one and returns the rows
+    so far.
 
     With one thread everything runs in the caller's thread, as on the workers of a cluster.
     """

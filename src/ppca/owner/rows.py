@@ -84,7 +84,8 @@ def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
 def cut(values: Floats, rest: Floats) -> tuple[Floats, Floats]:
     """Split the rest of a number into the part that a mantissa of 79 bits holds, and the remainder.
 
-    79 is one bit less than servers have, so that numbers on both sides of a power of two convert to a common scale exactly.
+    79 is one bit less than servers have, so that numbers on both sides of a power of two convert to a common scale
+    exactly.
     """
     _, found = np.frexp(values)
     unit = found - (scales.MANTISSA_BITS - 1)
@@ -93,7 +94,8 @@ def cut(values: Floats, rest: Floats) -> tuple[Floats, Floats]:
 
 
 def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
-    """Return the remainders of the means times sqrt(n) in units of the deviations; 0 if larger (see `joint_covariance`)."""
+    """Return the remainders of the means times sqrt(n) in units of the deviations; 0 if larger (see
+    `joint_covariance`)."""
     units = np.where(exponent > scales.NONE, exponent, 0)
     scaled = np.ldexp(left, -units)
     return np.asarray(np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0))
@@ -216,8 +218,8 @@ def new_rows(
 def in_units(
     values: Floats, scale: NDArray[np.int64], kind: RingType, names: Sequence[str] | None, label: str, before: int = 0
 ) -> Floats:
-    """Return new rows in the units of a model's columns; zero in columns that were constant in the fit, which have no
-    weight.
+    """Return new rows in the units of a model's columns; zero in columns that were constant in the fit, which do not
+    have weight.
 
     Raise `BadValue` for the first row with a value outside the range of the model. before: number of rows before these.
     The rounding error of integers in range is below 2^-33 units.

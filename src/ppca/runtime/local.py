@@ -226,7 +226,7 @@ class LocalServers:
             self._ask("job", [{"job": as_data(job), "workers": self.workers}] * 4)
             try:
                 for chunk in chunks:
-                    self._ask("chunk", [fields_of(chunk.part(seat)) for seat in range(4)])
+                    self._ask("chunk", [fields_of(chunk.part(server)) for server in range(4)])
             except BaseException:
                 for server in self._servers:  # none, if one of them is gone
                     server.say("drop")
@@ -258,7 +258,7 @@ class LocalServers:
             )
         with self._turn():
             name, given = name_of(program), dict(public)
-            parts = [[packets[seat] for packets in inputs] for seat in range(4)]
+            parts = [[packets[server] for packets in inputs] for server in range(4)]
             self._ask("run", [{"program": name, "packets": mine, "public": given} for mine in parts], "ready")
             return self._go(progress)
 

@@ -1,2 +1,2 @@
-"""How one server of a federation runs one attempt of one job: a process of its own, on the server's one mesh port.
+"""The daemon of one server of a federation: mailbox, policy, attempts in worker processes, erasure.
 Shares only."""

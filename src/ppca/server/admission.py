@@ -1,4 +1,5 @@
-"""What a server lets into its mailbox: objects whose author signed them, is a member, and may write that kind for that job."""
+"""Admission of objects to a server's mailbox: the author must be a member, have signed it, and be allowed to write its
+kind."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class Admission:
         return self._membership()
 
     def job(self, job: str) -> ProposedJob:
-        """A job whose object is here."""
+        """Return a job whose object is stored here."""
         with self._lock:
             known = self._jobs.pop(job, None)
             if known is not None:
@@ -92,7 +93,8 @@ class Admission:
         return known
 
     def jobs(self) -> tuple[list[str], list[str]]:
-        """The jobs whose files are here, and those whose files the disk is known to have lost: other servers have them."""
+        """The jobs whose files are here, and those whose files the disk is known to have lost: other servers have
+        them."""
         found = self.mailbox.job_files()
         return [job for job, here in found if here], [job for job, here in found if not here]
 
@@ -107,7 +109,7 @@ class Admission:
         return job_state_of(self.job(job).proposal, self.mailbox.objects(job), self._membership(), self.now())
 
     def admit(self, item: Object, carrier: str) -> bool:
-        """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
+        """Store an object that may be here; False if it is here already. `carrier`: the member that brought it."""
         header, membership = item.header, self._membership()
         state = self.mailbox.state(header.digest)
         if state == LOST:
@@ -132,10 +134,10 @@ class Admission:
             return self.mailbox.put(item)
 
     def _check_author(self, item: Object, membership: Membership, carrier: str) -> None:
-        """Refuses what the author did not sign with its present key.
+        """Refuse what the author did not sign with its present key.
 
-        A former key counts for records of servers only, in jobs of an earlier revision, and only if a server brings them. A key
-        that was replaced because it was stolen can then not agree to anything, or offer a key, any more.
+        A former key counts for records of servers only, in jobs of an earlier revision, and only if a server brings
+        them. A key that was replaced because it was stolen can then not agree to anything, or offer a key, any more.
         """
         known = membership.present
         if item.header.kind in RECORDS and membership.server_of(carrier) is not None:
@@ -143,7 +145,7 @@ class Admission:
         item.check_author(known)
 
     def check_copied(self, item: Object) -> None:
-        """Refuses an object that another server gives back, if its author may not have written it.
+        """Refuse an object that another server gives back, if its author may not have written it.
 
         The rules of revision and time are left out: the other server admitted it in its time.
         """
@@ -173,7 +175,7 @@ class Admission:
         return noted
 
     def _read(self, item: Object, carrier: str) -> ProposedJob | None:
-        """Parses a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
+        """Parse a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
 
         A member that brings files that are refused has spent them: they count as jobs of its day.
         """
@@ -185,7 +187,7 @@ class Admission:
         if header.kind != "job":
             return None
         if self._refusals(header.author) >= self._policy.jobs_per_day:
-            raise NotNow(f"{header.author} has submitted as many files that are no jobs as this server reads in a day")
+            raise NotNow(f"{header.author} has reached this server's daily maximum of invalid job files")
         try:
             if sha256(item.payload) != header.job:
                 raise ObjectRefused("the job's name is not the digest of its file")
@@ -207,31 +209,34 @@ class Admission:
         return len(times)
 
     def check_room(self, author: str, size: int) -> None:
-        """Refuses for now what does not fit into the store.
+        """Refuse for now what does not fit into the store.
 
-        A full store still takes small objects of operators, up to the bytes that every member may store. Large ones do not count
+        A full store still takes small objects of operators, up to the bytes that every member may store. Large ones do
+        not count
         for that: results are large because members ask for them, and must not keep a server from saying what it does.
         """
         small = size <= SMALL and self._membership().server_of(author) is not None
         if not small and self.mailbox.bytes_of() + size > self._at_most:
-            raise NotNow("the store of this server is full; its operator must make room ([store] at_most)")
+            raise NotNow("the store of this server is full; its operator must free space or raise [store] at_most")
         if self.mailbox.bytes_of(author, small=small) + size > self._policy.bytes_per_member:
             raise NotNow(f"{author} has stored as much as this server allows a member; wait for erasures")
 
     def _check_job(self, item: Object, job: ProposedJob, membership: Membership, *, passed_on: bool) -> None:
-        """passed_on: by another server, which may have taken it under a revision that was in force here, too, before."""
+        """passed_on: by another server, which may have taken it under a revision that was in force here, too,
+        before."""
         before = passed_on and self.mailbox.note(f"federation {job.proposal.federation}") is not None
         if job.proposal.federation != membership.digest and not before:
             raise ObjectRefused(
                 f"the job is for another revision of the federation; this server has {membership.name}, revision "
-                f"{membership.revision} "
-                f"({membership.digest[:12]})"
+                f"{membership.revision} ({membership.digest[:12]})"
             )
         if job.proposal.expires <= self.now() and not passed_on:
             raise ObjectRefused("the job has expired")
         author = item.header.author
         if author not in job.proposal.members and membership.server_of(author) is None:
-            raise ObjectRefused(f"{author} has no part in the job; an owner, a receiver or an operator submits it")
+            raise ObjectRefused(
+                f"{author} is not a member of the job; only an owner, a receiver or an operator can submit it"
+            )
         if author in self.mailbox.submitters(job.id):
             raise ObjectRefused(f"{author} has submitted this job already")
         if job.proposal.federation == membership.digest:
@@ -270,15 +275,15 @@ class Admission:
 
 
 def check_members(job: Proposal, membership: Membership) -> None:
-    """Refuses a job of members that there are not, or in roles that they do not have."""
+    """Refuse a job of members that there are not, or in roles that they do not have."""
     for name in job.owners:
         if "owner" not in membership.roles(name):
-            raise ObjectRefused(f"{name} is no owner in {membership.name}, revision {membership.revision}")
+            raise ObjectRefused(f"{name} is not an owner in {membership.name}, revision {membership.revision}")
     for name in job.job.receivers:
         if "receiver" not in membership.roles(name):
-            raise ObjectRefused(f"{name} is no receiver in {membership.name}, revision {membership.revision}")
+            raise ObjectRefused(f"{name} is not a receiver in {membership.name}, revision {membership.revision}")
     for name in job.approvers:
         if name not in membership.keys:
             raise ObjectRefused(
-                f"{name}, who must approve, is no member of {membership.name}, revision {membership.revision}"
+                f"{name} must approve and is not a member of {membership.name}, revision {membership.revision}"
             )

@@ -1,14 +1,14 @@
-"""The server's door for members: objects in and out, and news. TLS says who is there; signatures say what counts.
+"""HTTP API of a server for members: objects, jobs and events. TLS authenticates the member; objects are signed.
 
-    GET  /v1/hello                          who this server is, its federation and build, its clock
+    GET  /v1/hello                          name, federation, build and clock of this server
     HEAD, GET, PUT /v1/objects/<digest>     one object; PUT is safe to repeat
-    GET  /v1/jobs                           the jobs that the asking member has a part in: name, place in the queue, progress
-    GET  /v1/jobs/<id>/objects?after=<seq>  the headers of a job's objects after that place; of those that decide where it
-                                            stands all bytes, for members to check the signatures themselves
+    GET  /v1/jobs                           jobs of the asking member: name, place in the queue, progress
+    GET  /v1/jobs/<id>/objects?after=<seq>  the headers of a job's objects after that place; of those that decide its
+                                            state all bytes, so that members can check the signatures themselves
     GET  /v1/events?after=<seq>             server-sent events: headers of new objects after that place, and progress
 
-For a server that was lost there are /v1/inventory and /v1/restore, for `ppca doctor` what `probes` offers. Members see the
-objects of jobs they have a part in; servers see all.
+For a server that was lost there are /v1/inventory and /v1/restore, for `ppca doctor` what `probes` offers. Members see
+the objects of jobs they have a part in; servers see all.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Api:
 
     @web.middleware
     async def _who(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Nobody is served who is no member now, with the key that is pinned now, however it got its connection."""
+        """Serve a request only if its sender is a member now, with the key pinned now, also on earlier connections."""
         try:
             request[MEMBER] = self._member(request)
         except CertificateError as error:
@@ -129,7 +129,7 @@ class Api:
                 await response.write_eof()
 
     def _member(self, request: web.Request) -> str:
-        """Who is at the other end."""
+        """Return the authenticated member of a request."""
         tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
         if tls is None:
             raise CertificateError("there is no certificate")
@@ -138,12 +138,12 @@ class Api:
             tls.getpeercert(True), member
         ):
             raise CertificateError(
-                f"{member} is no member any more, has another key now, or its certificate is too old"
+                f"{member} was removed from the federation, has another key now, or its certificate has expired"
             )
         return member
 
     async def sweep(self, server: web.Server) -> None:
-        """Hangs up on connections that stand without a request, for ever: each of them is a file of this process."""
+        """Close idle connections, until cancelled: each one uses a file descriptor of this process."""
         since: dict[Any, float] = {}
         while True:
             await asyncio.sleep(IDLE / 12)
@@ -185,7 +185,7 @@ class Api:
             return refusal(507, f"this server cannot store anything now ({error.strerror}); try again later")
 
     def _may_see(self, member: str, job: str) -> bool:
-        """Whether a member has a part in a job."""
+        """Return whether a member has a part in a job."""
         if self.server_state.membership.server_of(member) is not None:
             return True
         try:
@@ -250,7 +250,7 @@ class Api:
         return web.json_response(await asyncio.to_thread(self._jobs_of, request[MEMBER]))
 
     def _jobs_of(self, member: str) -> list[dict[str, Any]]:
-        """Of each job what a member cannot compute from its objects. No file of a job is read for this."""
+        """List, for each job, the facts that a member cannot compute from its objects. Does not read job files."""
         state = self.server_state
         return [
             {

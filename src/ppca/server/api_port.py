@@ -1,11 +1,13 @@
-"""The API port of a server: one listening socket while the server runs; each connection gets the current certificate and pins.
+"""The API port of a server: one listening socket while the server runs; each connection gets the current certificate
+and pins.
 
-asyncio's servers keep the context with which they were made, and a server that is closed loses connections it has just accepted.
+asyncio's servers keep the context with which they were made, and a server that is closed loses connections it has just
+accepted.
 
-Until its TLS handshake is complete, a connection belongs to a stranger. At most MAX_HANDSHAKES such connections exist at a time,
-MAX_PER_ADDRESS from one address; beyond that the oldest one of the address that has most is closed. A connection that sends
-nothing costs a descriptor and no TLS state. After the handshake a member may have MAX_PER_MEMBER connections; further ones are
-closed at once, so that a member can shut out nobody but itself.
+Until its TLS handshake is complete, a connection belongs to a stranger. At most MAX_HANDSHAKES such connections exist
+at a time, MAX_PER_ADDRESS from one address; beyond that the oldest one of the address that has most is closed. A
+connection that sends nothing costs a descriptor and no TLS state. After the handshake a member may have MAX_PER_MEMBER
+connections; further ones are closed at once, so that a member can shut out only itself.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ MAX_HANDSHAKES = 200
 """Connections before the end of their handshake."""
 
 MAX_PER_ADDRESS = 100
-"""Of these, connections from one address."""
+"""Maximum connections before the end of their handshake from one address."""
 
 MAX_PER_MEMBER = 64
-"""Connections of one member after the handshake: each of its clients needs a few. Idle ones are closed after a minute (`api`)."""
+"""Connections of one member after the handshake: each of its clients needs a few. Idle ones are closed after a minute
+(`api`)."""
 
 PAUSE = 1.0
-"""Seconds until the next try when the machine has no room for another connection."""
+"""Seconds until the next attempt to accept if the machine cannot open another connection."""
 
 
 class ApiPort:
@@ -44,7 +47,7 @@ class ApiPort:
     ----------
     protocol : makes what serves one connection.
     context : of the connections that come from now on; may be replaced at any time.
-    member : names the other end by its certificate (`PinnedTls.member_of`); CertificateError if it is nobody.
+    member : names the other end by its certificate (`PinnedTls.member_of`); CertificateError if it is not a member's.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class ApiPort:
 
 
 async def _readable(sock: socket.socket) -> None:
-    """Wait for the first byte, so that a silent connection has no TLS buffers of half a megabyte."""
+    """Wait for the first byte, so that a silent connection does not use TLS buffers of half a megabyte."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sock, ready.set)
     try:

@@ -1,4 +1,5 @@
-"""One attempt of one job as the server's daemon sees it: a process that gets its work and is gone when `run` returns."""
+"""One attempt of one job as the server's daemon sees it: a process that gets its work and is gone when `run`
+returns."""
 
 from __future__ import annotations
 
@@ -43,14 +44,15 @@ class Attempt:
         self._process: WorkerProcess | None = None
         self._killed = ""
         self.begun = False
-        """Whether this server's worker was connected with all others."""
+        """True once this server's worker was connected to all others."""
 
     def run(self, prepared: Callable[[], None] = lambda: None) -> Done:
         """Run the program. Raises AttemptFailed, and whatever making a chunk raises; no process is left.
 
         `prepared` is called once the worker has the job and its inputs; the attempt begins when it returns.
 
-        It ends after `work.attempt_timeout` seconds: peers that answer every round in time cannot hold it for ever.
+        It ends after `work.attempt_timeout` seconds: peers that answer every round in time cannot delay it
+        indefinitely.
         """
         limit = self.work.attempt_timeout
         timer = Timer(limit, self.kill, [f"the attempt took longer than {limit:g} s ([work] attempt_timeout)"])
@@ -131,7 +133,8 @@ class Attempt:
 
     @contextmanager
     def _worker(self, passed: socket.socket) -> Iterator[ServerProcess]:
-        """A process of this attempt, which is gone afterwards. Nothing secret is in its arguments or its environment."""
+        """A process of this attempt, which is gone afterwards. Nothing secret is in its arguments or its
+        environment."""
         control, theirs = socket.socketpair()
         try:
             with passed, theirs, self._lock:

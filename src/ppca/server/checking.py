@@ -1,8 +1,8 @@
 """Opening contributions: in a process of its own with bounded memory, one after the other.
 
-What an owner seals is hostile until it is checked. The process that serves members never parses it: it hands the names of the
-files and the key of the job to this one, which answers what the shares take in memory, or why they are refused. It lives as long
-as the server; if it dies or hangs it is started again, and the contribution is checked again later.
+What an owner seals is hostile until it is checked. The process that serves members never parses it: it hands the names
+of the files and the key of the job to this one, which answers what the shares take in memory, or why they are refused.
+It lives as long as the server; if it dies or hangs it is started again, and the contribution is checked again later.
 
     server -> here    check     server, job, owner, key, files, restored, signed, memory
     here -> server    good      bytes
@@ -63,7 +63,8 @@ class Checker:
         self._channel: socket.socket | None = None
 
     def check(self, **request: Any) -> int:
-        """Bytes that the shares of an owner take in memory. ObjectRefused if they are not what the job and the owner say."""
+        """Bytes that the shares of an owner take in memory. ObjectRefused if they are not what the job and the owner
+        say."""
         with self._lock:
             try:
                 kind, fields = self._ask(SECONDS + self._memory / BYTES_PER_SECOND, request)
@@ -112,7 +113,7 @@ class Checker:
         self._process = self._channel = None
 
     def close(self) -> None:
-        """Ends the process, and a check that runs."""
+        """End the process, and a check that runs."""
         if self._process is not None:
             self._process.kill()
         with self._lock:
@@ -130,7 +131,7 @@ def examine(
     signed: dict[str, str],
     memory: int,
 ) -> int:
-    """Opens the shares of an owner for one server, and compares them with the job and with what the owner has signed.
+    """Open the shares of an owner for one server, and compare them with the job and with what the owner has signed.
 
     restored : whether they came back from the mates; then the files are sealed pieces, else objects
     """
@@ -146,7 +147,7 @@ def examine(
 
 
 class Taken:
-    """What the shares take in memory, however few bytes stand for them: a key of 16 bytes stands for any shape."""
+    """Count the memory that shares need when expanded: a key of 16 bytes can represent any shape."""
 
     def __init__(self, most: int) -> None:
         self.bytes = 0
@@ -183,7 +184,7 @@ def _restored(files: list[str], key: SealingKey, job: str, owner: str) -> Iterat
 
 
 def answer(fields: dict[str, Any]) -> list[bytes]:
-    """What is said to a request. Whatever goes wrong with an owner's bytes is a refusal, never another try."""
+    """Return the answer to a request. Any error in an owner's bytes is a refusal and is not retried."""
     try:
         return encode("good", bytes=examine(**fields))
     except CheckFailed as error:

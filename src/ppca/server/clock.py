@@ -1,7 +1,7 @@
 """The time on which servers act: the second earliest of the servers' clocks.
 
-Destroying keys cannot be undone, so no server does it by its own clock alone. With three clocks or more, the second earliest
-is not moved into the future by one wrong clock, neither this server's nor another's; an early one only delays.
+Destroying keys cannot be undone, so no server does it by its own clock alone. With three clocks or more, the second
+earliest is not moved into the future by one wrong clock, neither this server's nor another's; an early one only delays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Clock:
         self._others: dict[int, float] = {}
 
     def heard(self, server: int, told: object) -> None:
-        """What another server says its time is now (ISO 8601); anything else is ignored."""
+        """Record the time that another server reports (ISO 8601). Ignore anything else."""
         try:
             theirs = datetime.fromisoformat(str(told)).timestamp()
         except (ValueError, OverflowError):
@@ -33,7 +33,7 @@ class Clock:
 
     @property
     def agreed(self) -> bool:
-        """Whether enough clocks are known."""
+        """Return whether enough clocks are known."""
         return len(self._others) >= NEEDED
 
     def now(self) -> datetime:

@@ -1,4 +1,4 @@
-"""Bound the connections whose other end has not yet said who it is: all together, and those of one address."""
+"""Bound the number of unauthenticated connections: in total, and from one address."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What owners sent to this server: sealed pieces on its disk, opened when they are needed, checked against what the owner signed.
+"""Contributions on this server: sealed chunks on its disk, opened when needed and compared with what the owner signed.
 
-What the disk has lost comes back from the mates of this server, who hold the same summands.
+Chunks that the disk has lost are restored from this server's mates, which hold the same summands.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Contributions:
         self._checker = Checker(server_state.settings.file.policy.memory)
 
     def messages_of(self, known: ProposedJob, owner: str) -> Iterator[Message]:
-        """What an owner sent to this server; ObjectRefused at the first message that the job does not ask for."""
+        """Yield an owner's messages to this server; raise ObjectRefused at the first that does not fit the job."""
         key = self.server_state.keys.of(JOB, known.id)
         if key is None:
             raise FederationError(f"the key of job {known.id[:12]} is not here any more")
@@ -78,7 +78,7 @@ class Contributions:
         return [place / str(number) for number in range(int(text))]
 
     def _place(self, job: str, owner: str) -> Path:
-        """Where the shares of an owner lie that came back from this server's mates."""
+        """Return the folder of an owner's shares that were restored from this server's mates."""
         return self.server_state.settings.store / "restored" / job / owner
 
     def _is_restored(self, known: ProposedJob, owner: str) -> bool:
@@ -98,7 +98,8 @@ class Contributions:
             yield envelope
 
     def _intact(self, known: ProposedJob) -> bool | None:
-        """Whether the key of a job is the one that this server has offered; None if it has offered none, or the job is erased.
+        """Return whether the key of a job is the one that this server has offered; None if it has offered none, or the
+        job is erased.
 
         OSError if the key cannot be read now.
         """
@@ -120,8 +121,8 @@ class Contributions:
     def ensure_key(self, known: ProposedJob) -> None:
         """Compare the key of a job with the public half that this server has offered.
 
-        If the disk has lost or damaged it, this server offers a new one; what owners sealed to the old one comes back from the
-        mates.
+        If the disk has lost or damaged it, this server offers a new one; what owners sealed to the old one comes back
+        from the mates.
         """
         server_state = self.server_state
         with self._replacing:  # a check and an attempt may both notice it
@@ -140,7 +141,8 @@ class Contributions:
                 self.bring_back(known, owner)
 
     def check(self, known: ProposedJob, owner: str, contribution: str) -> None:
-        """Has all envelopes of an owner opened and compared with what it signed; writes the receipt, or refuses by its name."""
+        """Has all envelopes of an owner opened and compared with what it signed; writes the receipt, or refuses by its
+        name."""
         place = known.id, owner
         if not self.is_due(known.id, owner):
             return
@@ -157,7 +159,8 @@ class Contributions:
             self._pause(place, MENDING)
 
     def is_due(self, job: str, owner: str) -> bool:
-        """Whether a contribution is to be checked now: after a check that decided nothing, the next one comes later."""
+        """Return whether a contribution is to be checked now: after a check that decided nothing, the next one comes
+        later."""
         return time.monotonic() >= self._again.get((job, owner), (0.0, 0.0))[0]
 
     def _pause(self, place: tuple[str, str], longest: float) -> None:
@@ -188,12 +191,13 @@ class Contributions:
         return True
 
     def _was_replaced(self, known: ProposedJob) -> bool:
-        """Whether this server has offered more than one key for a job."""
+        """Return whether this server has offered more than one key for a job."""
         offer = self.server_state.mailbox.objects(known.id).offer(self.server_state.identity.name, of_server=True)
         return offer is not None and times_before(offer) > 0
 
     def _excess(self, known: ProposedJob, owner: str, taken: int) -> str:
-        """Why what all owners of a job have sent is too much together; empty if it is not. Names who has sent most of it."""
+        """Return why the shares of all owners are too large together, naming the owner of the largest; empty if they
+        fit."""
         box, most = self.server_state.mailbox, self.server_state.settings.file.policy.memory
         name = f"inputs {known.id} "
         box.note(name + owner, str(taken))
@@ -202,8 +206,8 @@ class Contributions:
         if total <= most:
             return ""
         return (
-            f"the shares of all owners so far take {total:,} bytes, those of {largest} {sizes[largest]:,} of them; this server "
-            f"takes {most:,} for a job ([policy] memory)"
+            f"the shares of all owners so far take {total:,} bytes, those of {largest} {sizes[largest]:,} of them; "
+            f"this server takes {most:,} for a job ([policy] memory)"
         )
 
     def _compare(self, known: ProposedJob, owner: str, contribution: Object) -> int:
@@ -242,8 +246,7 @@ class Contributions:
         return self._is_restored(known, owner) or all(map(self.server_state.mailbox.has, mine))
 
     def _mended(self, known: ProposedJob, owner: str) -> bool:
-        """Contributions that do not come, or that the disk has lost, are asked for at the mates of this server, who
-        hold the same."""
+        """Request contributions that are missing or lost from this server's mates, which hold the same summands."""
         now = time.monotonic()
         due = self._mending.setdefault((known.id, owner), now + MENDING)
         if now < due:
@@ -279,16 +282,15 @@ class Contributions:
     def _giving_up(self, known: ProposedJob) -> Iterator[None]:
         """Refuse the job if one half of an owner's shares is lost for good, so that it ends everywhere and says why.
 
-        Two servers hold each half, sealed to a key of each. If both have lost their key, nobody can open it any more.
+        Two servers hold each half, sealed to a key of each. If both have lost their key, it cannot be opened.
         """
         try:
             yield
         except HalfLost as lost:
             if self._was_replaced(known):  # else this server has lost files, which may come back
                 why = (
-                    f"one half of the shares is lost: the servers of {self.server_state.identity.name} and {lost} held "
-                    f"it, and both "
-                    "have lost their key of this job. Propose the job again."
+                    f"one half of the shares is lost: the servers of {self.server_state.identity.name} and {lost} "
+                    "held it, and both have lost their key of this job. Propose the job again."
                 )
                 with suppress(ObjectRefused):  # the job is over
                     self.server_state.publish("refusal", known.id, why=why)
@@ -301,7 +303,8 @@ class Contributions:
         return halves(self.messages_of(known, owner), split)
 
     def _sealed_to_lost_key(self, known: ProposedJob, owner: str) -> bool:
-        """Whether what an owner sent was sealed to a key that this server had before, and did not come back, or was damaged."""
+        """Return whether what an owner sent was sealed to a key that this server had before, and did not come back, or
+        was damaged."""
         if not self._was_replaced(known):
             return False
         if self._is_restored(known, owner):
@@ -317,7 +320,7 @@ class Contributions:
         return False
 
     def _whole(self, known: ProposedJob, owner: str, contribution: Object) -> bool:
-        """Whether all shares of an owner can be read: damage shows when they are.
+        """Return whether all shares of an owner can be read: damage shows when they are.
 
         What was sealed to a key that this server had before does not open, and must have come back from the mates.
         """
@@ -372,11 +375,11 @@ class Contributions:
         write_file(path, seal(plain, key.public, what="restored", job=job, owner=owner, chunk=chunk))
 
     def close(self) -> None:
-        """Ends the process that opens contributions."""
+        """End the process that opens contributions."""
         self._checker.close()
 
     def erase(self, job: str) -> None:
-        """Drops what came back from the mates, and when to check again."""
+        """Drop what came back from the mates, and when to check again."""
         for known in (self._again, self._mending):
             for place in [place for place in list(known) if place[0] == job]:
                 known.pop(place, None)

@@ -1,7 +1,9 @@
-"""One server of a federation: the API port, the mesh port, the loop that runs jobs, and a page for the operator on this machine.
+"""One server of a federation: the API port, the mesh port, the loop that runs jobs, and a page for the operator on this
+machine.
 
-If any of its tasks or threads ends, the server ends with an error, and systemd starts it again. A server of which one part has
-died must not go on as if nothing had happened: `/healthz` answers 503, and the watchdog is not told that all is well.
+If any of its tasks or threads ends, the server ends with an error, and systemd starts it again. A server of which one
+part has died must not go on as if nothing had happened: `/healthz` answers 503, and the watchdog is not told that all
+is well.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Daemon:
         self._tasks: list[asyncio.Task[None]] = []
 
     def faults(self) -> list[str]:
-        """What does not work any more in this process; empty if all is well."""
+        """Return which part of this process has failed; empty if none."""
         found = [] if self.router.alive else ["the thread of the mesh port has ended"]
         if self.job_runner.silent > SILENCE:
             found.append(f"the loop that runs jobs has done nothing for {self.job_runner.silent:.0f} s")
@@ -135,7 +137,7 @@ class Daemon:
         threading.excepthook = threading.__excepthook__
 
     async def _keep_current(self) -> None:
-        """Reads the federation's file when it changes, renews the leaf in time, and tells systemd that all is well."""
+        """Read the federation's file when it changes, renews the leaf in time, and tell systemd that all is well."""
         loop = asyncio.get_running_loop()
         due = loop.time() + RENEWAL
         seen = self._stamp()
@@ -168,7 +170,7 @@ def _thread_ended(args: threading.ExceptHookArgs, tell: Callable[[], object]) ->
 
 
 def notify(state: str) -> None:
-    """Tells systemd, if it started this process (Type=notify)."""
+    """Tell systemd, if it started this process (Type=notify)."""
     place = os.environ.get("NOTIFY_SOCKET")
     if not place:
         return
@@ -192,7 +194,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def restore(path: Path, told: Callable[[str], None]) -> list[str]:
-    """Brings back what a lost server had, from its mates, before it runs again; returns what is missing."""
+    """Bring back what a lost server had, from its mates, before it runs again; return what is missing."""
     os.umask(0o077)
     settings = ServerSettings.load(path)
     with alone(settings.store):

@@ -1,16 +1,16 @@
 """Start the worker process of each attempt as a fork of one process that has loaded all programs.
 
-A new interpreter takes about 0.2 s of processor time to load NumPy, TLS and the programs; a fork takes some milliseconds. The
-fork server is started with the first attempt and lives as long as the server. It holds no secrets: the work of an attempt,
-with its keys and shares, goes over the control channel to the worker only. It runs one thread, so a fork is safe. A worker
-keeps its own control channel and drops every other descriptor of the fork server.
+A new interpreter takes about 0.2 s of processor time to load NumPy, TLS and the programs; a fork takes some
+milliseconds. The fork server is started with the first attempt and lives as long as the server. It holds no secrets:
+the work of an attempt, with its keys and shares, goes over the control channel to the worker only. It runs one thread,
+so a fork is safe. A worker keeps its own control channel and drops every other descriptor of the fork server.
 
     server -> fork server    seat, threads and memory (JSON), with three descriptors: control, passed, status
     fork server -> server    on status: the number of the worker's process; its exit code once it has ended
     server -> fork server    on status: anything: kill the worker
 
-If the server ends, the fork server ends, and its workers with it. If the fork server is killed, its workers end, their attempts
-fail, and the next attempt starts a new one.
+If the server ends, the fork server ends, and its workers with it. If the fork server is killed, its workers end, their
+attempts fail, and the next attempt starts a new one.
 """
 
 from __future__ import annotations

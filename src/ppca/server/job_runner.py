@@ -1,9 +1,11 @@
-"""What a server does for its jobs, from the offer to the erasure. All of it follows from the objects: after a restart it goes on.
+"""Run the jobs of one server, from the offer of a key to the erasure of shares. The state follows from signed objects.
 
-`scheduler` decides when which attempt is proposed, prepared, begun and stopped; this module does it. An attempt ends at every
-server with one signed object: `finished`, `failed` or `withdrawn`. Before a server says `finished`, its part of the result is on
-its disk, so four such objects make the job done, whatever happens next. Otherwise server 0 proposes a new attempt, from the
-sealed inputs and with new keys. After `attempts` failures the job is held until an operator resumes it; its inputs are kept.
+`scheduler` decides when which attempt is proposed, prepared, begun and stopped; this module does it. An attempt ends at
+every
+server with one signed object: `finished`, `failed` or `withdrawn`. Before a server says `finished`, its part of the
+result is on its disk, so four such objects make the job done, whatever happens next. Otherwise server 0 proposes a new
+attempt, from the sealed inputs and with new keys. After `attempts` failures the job is held until an operator resumes
+it; its inputs are kept.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class JobRunner:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def conduct(self) -> None:
-        """Run for ever: on every event, and once a second, however many events there are."""
+        """Advance the job of each event, and every job once per second. Runs until cancelled."""
         self._note_starts()
         for job in self.server_state.mailbox.jobs():
             self._advance_safely(job)
@@ -144,7 +146,8 @@ class JobRunner:
             log.exception("job not advanced", extra={"job": job})
 
     def _note_starts(self) -> None:
-        """Note the attempts for which this server was ready before this process. Reads headers only: no job can make it fail."""
+        """Note the attempts for which this server was ready before this process. Reads headers only: no job can make it
+        fail."""
         proposer = self.server_state.membership.operators[SERVERS[0]]
         for job in self.server_state.mailbox.jobs():
             objects = self.server_state.mailbox.objects(job)
@@ -156,7 +159,7 @@ class JobRunner:
                 self.scheduler.started(member, last_turn(objects))
 
     async def stop(self) -> None:
-        """Ends attempts that run; they are made again later."""
+        """End attempts that run; they are made again later."""
         self._stopping = True
         for job in list(self._gates):
             self._stop(job, GOING)
@@ -226,7 +229,7 @@ class JobRunner:
         if unsaid and last <= self._before.get(job, 0):
             self.attempts.fail(job, last, "the server was restarted during the attempt")
             return
-        startable = job_state.stage in (READY, RUNNING) and all(item.who != "the clock" for item in job_state.waiting)
+        startable = job_state.stage in (READY, RUNNING) and all(item.actor != "the clock" for item in job_state.waiting)
         self.scheduler.see(View.of(job, objects, self.server_state.membership, me, startable=startable))
 
     def _mend_key(self, known: ProposedJob) -> None:
@@ -296,7 +299,7 @@ class JobRunner:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _close(self, known: ProposedJob, job_state: JobState) -> None:
-        """Publishes what was staged, once the job is done; erases, when it is time to."""
+        """Publish what was staged, once the job is done; erase, when it is time to."""
         server_state, job = self.server_state, known.id
         now = server_state.clock.now().timestamp()
         noted = server_state.mailbox.note(f"over {job}")
@@ -325,7 +328,8 @@ class JobRunner:
                 server_state.admission.forget(job)
 
     def _rests(self, job: str) -> bool:
-        """Whether there is nothing to do for a job that is over and erased here; its file is not read for this."""
+        """Return whether there is nothing to do for a job that is over and erased here; its file is not read for
+        this."""
         mailbox, clock = self.server_state.mailbox, self.server_state.clock
         over = mailbox.note(f"over {job}")
         if over is None or mailbox.note(f"erased {job}") is None or self.staging.has_model(job):

@@ -37,7 +37,7 @@ class Keys:
         return key
 
     def destroy(self, kind: str, job: str) -> bool:
-        """Overwrites and deletes a key; False if there was none."""
+        """Overwrite and delete a key; False if there was none."""
         path = self._path(kind, job)
         if not path.exists():
             return False

@@ -1,4 +1,5 @@
-"""Structured logs: one JSON object per line, with the fields that were named and nothing else. Never a share, a key or a row."""
+"""Structured logs: one JSON object per line, with the fields that were named and nothing else. Never a share, a key or
+a row."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The store of a server: objects in files, and a small database of their headers. An object is stored completely or not at all.
+"""The store of a server: objects in files, and a small database of their headers. An object is stored completely or not
+at all.
 
-A file is named by the digest of its content, which is checked on every read. If the disk has damaged a file, its content counts
-as lost and is fetched again from another server. If the database is damaged, missing or older than the files, its records are
-made again from the files; no file is deleted for want of a record. Of a job that is over, payloads are dropped and headers stay.
+A file is named by the digest of its content, which is checked on every read. If the disk has damaged a file, its
+content counts as lost and is fetched again from another server. If the database is damaged, missing or older than the
+files, its records are made again from the files; no file is deleted for want of a record. Of a job that is over,
+payloads are dropped and headers stay.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ log = logging.getLogger("ppca.mailbox")
 
 NOT_OVER = " AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job)"
 HERE, DROPPED, LOST = 1, 0, -1
-"""What became of an object's content. Dropped content is not wanted again, lost content is."""
+"""State of an object's content: stored, dropped (not requested again), or lost (requested again)."""
 
 SMALL = 1 << 16
 """Bytes of an object that counts as small: servers tell each other with such objects what they do."""
@@ -66,7 +68,8 @@ class Mailbox:
             self._database.close()
 
     def _tidy(self) -> None:
-        """Compares records and files: removes what was half-written or dropped, makes missing records, notes lost content."""
+        """Compare records and files: removes what was half-written or dropped, make missing records, notes lost
+        content."""
         states = dict(self._rows("SELECT digest, present FROM objects"))
         jobs = dict(self._rows("SELECT digest, job FROM objects WHERE present = 0"))
         found = {path.name: path for path in self._files.glob("*/*")}
@@ -83,7 +86,7 @@ class Mailbox:
             self._run("UPDATE objects SET present = -1 WHERE digest = ?", digest)
 
     def _adopt(self, path: Path) -> bool:
-        """Makes the record of a file that has none; removes the file if it holds no object, or one that is not wanted."""
+        """Make the record of a file that has none; remove the file if it holds no object, or one that is not wanted."""
         data = path.read_bytes()
         with suppress(ObjectRefused):
             item = Object.parse(data)
@@ -96,7 +99,8 @@ class Mailbox:
     # -- objects ---------------------------------------------------------------------------------------------------
 
     def put(self, item: Object) -> bool:
-        """Stores an object; False if it is or was there already. OSError if the disk is full: nothing is left of it then."""
+        """Store an object; False if it is or was there already. OSError if the disk is full: nothing is left of it
+        then."""
         header = item.header
         with self._lock:
             state = self.state(header.digest)
@@ -133,7 +137,7 @@ class Mailbox:
         return self.state(digest) == HERE
 
     def knows(self, digest: str) -> bool:
-        """Whether nothing is to be done to have this object: it is here, or was dropped."""
+        """Return whether nothing is to be done to have this object: it is here, or was dropped."""
         return self.state(digest) in (HERE, DROPPED)
 
     def lost(self) -> list[str]:
@@ -160,7 +164,7 @@ class Mailbox:
             data = b""
         if sha256(data) != digest:
             with self._lock:
-                if self.has(digest):  # nobody has dropped it meanwhile
+                if self.has(digest):  # it was not dropped meanwhile
                     self._path(digest).unlink(missing_ok=True)
                     self._set(digest, LOST)
             return None
@@ -212,7 +216,7 @@ class Mailbox:
         ]
 
     def submitted(self, author: str, since: float) -> int:
-        """How many jobs a member has submitted since a time."""
+        """Return the number of jobs that a member has submitted since a time."""
         where = "author = ? AND kind = 'job' AND arrived > ?"
         return int(self._rows(f"SELECT COUNT(*) FROM objects WHERE {where}", author, since)[0][0])  # noqa: S608
 
@@ -222,7 +226,7 @@ class Mailbox:
         return int(self._rows(f"SELECT COALESCE(SUM(size), 0) FROM objects WHERE {where}", author)[0][0])  # noqa: S608
 
     def forget(self, job: str) -> None:
-        """Removes a job that is over and erased, with all that is known of it."""
+        """Remove a job that is over and erased, with all that is known of it."""
         with self._lock:
             self.note(f"forgotten {job}", "yes")  # first: what is left of its files is removed at the next start
             for digest, author, size, state in self._rows(
@@ -236,7 +240,7 @@ class Mailbox:
             self.unnote(*(f"inputs {job} {owner}" for owner in self.noted(f"inputs {job} ")))
 
     def since(self, seq: int, most: int = 500, *, job: str | None = None) -> list[tuple[int, Header]]:
-        """What arrived after a place in the order of arrival, and the places. Of one job all, else without what was dropped."""
+        """Return the objects after a place in the order of arrival, with places; of one job including dropped ones."""
         where, values = ("present = 1", ()) if job is None else ("job = ?", (job,))
         rows = self._rows(
             f"SELECT seq, {FIELDS} FROM objects WHERE seq > ? AND {where} ORDER BY seq LIMIT ?",  # noqa: S608
@@ -245,7 +249,7 @@ class Mailbox:
         return [(row[0], _header(row[1:])) for row in rows]
 
     def drop(self, job: str, kinds: Iterable[str], *, to_others_than: int | None = None) -> int:
-        """Deletes the content of a job's objects of these kinds; what they were stays known. Returns how many."""
+        """Delete the content of a job's objects of these kinds; what they were stays known. Returns how many."""
         gone = [header for header in self.headers(job) if header.kind in set(kinds)]
         if to_others_than is not None:
             gone = [header for header in gone if header.about.get("to") != to_others_than]
@@ -268,7 +272,8 @@ class Mailbox:
         return [_header(row) for row in self._rows(f"SELECT {FIELDS} FROM objects WHERE {where} ORDER BY seq", *values)]  # noqa: S608
 
     def whole(self, digest: str) -> Path | None:
-        """The file of an object whose content is what it was; None if it is not here. The content is not kept in memory."""
+        """The file of an object whose content is what it was; None if it is not here. The content is not kept in
+        memory."""
         with suppress(OSError), self._path(digest).open("rb") as file:
             if self.has(digest) and hashlib.file_digest(file, "sha256").hexdigest() == digest:
                 return self._path(digest)
@@ -276,7 +281,7 @@ class Mailbox:
         return None
 
     def path(self, digest: str) -> Path:
-        """Where the content of an object lies, if it is here."""
+        """Return the path of an object's content."""
         return self._path(digest)
 
     def _path(self, digest: str) -> Path:
@@ -300,7 +305,7 @@ class Mailbox:
         return {name.removeprefix(prefix): value for name, value in found}
 
     def unnote(self, *names: str) -> None:
-        """Forgets notes."""
+        """Forget notes."""
         for name in names:
             self._run("DELETE FROM notes WHERE name = ?", name)
 

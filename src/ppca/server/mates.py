@@ -29,7 +29,8 @@ ASKING = 60.0
 """Seconds after which a mate that fails is not asked again."""
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries: a server that starts again, or reads a new revision of the federation, is back within a few."""
+"""Seconds between tries: a server that starts again, or reads a new revision of the federation, is back within a
+few."""
 
 
 class HalfLost(FederationError):
@@ -42,11 +43,12 @@ def split_for(asker: int, here: int) -> str:
         return ROW
     if asker == here ^ 2:
         return COLUMN
-    raise FederationError(f"servers {asker} and {here} have no shares in common")
+    raise FederationError(f"servers {asker} and {here} do not share summands")
 
 
 def positions(objects: Objects, membership: Membership, federation: str, operator: str) -> set[int]:
-    """The servers that an operator was for a job: by its offers, and by the revision of the federation that the job is for.
+    """The servers that an operator was for a job: by its offers, and by the revision of the federation that the job is
+    for.
 
     An offer alone does not tell: an operator can withhold it until it has another position, and then make a new one.
     """
@@ -63,8 +65,8 @@ def positions(objects: Objects, membership: Membership, federation: str, operato
 def check_position(objects: Objects, membership: Membership, federation: str, operator: str, server: int) -> None:
     """Refuse shares of a job unless the operator was this server, and no other, of the job.
 
-    With the shares of two positions it could read the data. An operator without an offer here may have withheld it: owners have
-    sealed shares to an offer that this server does not know. federation: the revision that the job is for.
+    With the shares of two positions it could read the data. An operator without an offer here may have withheld it:
+    owners have sealed shares to an offer that this server does not know. federation: the revision that the job is for.
     """
     held = positions(objects, membership, federation, operator)
     if held - {server}:
@@ -75,12 +77,14 @@ def check_position(objects: Objects, membership: Membership, federation: str, op
         )
     if objects.offer(operator, of_server=True) is None:
         raise FederationError(
-            f"{operator} has offered no key for this job that is known here, so no shares of it are given back. If it has, "
-            "ask again when this server has its offer; otherwise propose the job again in the present federation."
+            f"{operator} has offered no key for this job that is known here, so no shares of it are given back. If "
+            "it has, ask again when this server has its offer; otherwise propose the job again in the present "
+            "federation."
         )
 
 
-# -- the side of who is asked --------------------------------------------------------------------------------------------
+# -- the server that answers
+# ---------------------------------------------------------------------------------------------
 
 
 def halves(found: Iterable[Message], split: str) -> Iterator[bytes]:
@@ -100,7 +104,8 @@ def half_model(record: dict[str, Any], split: str) -> bytes:
     return record_bytes({"public": record["public"], **kept})
 
 
-# -- the side of who asks -------------------------------------------------------------------------------------------------
+# -- the server that asks
+# ------------------------------------------------------------------------------------------------
 
 
 class Mates:
@@ -127,7 +132,7 @@ class Mates:
             raise ObjectRefused(f"the mates give back different shares of {owner}: {error}") from None
 
     def get(self, server: int, path: str, *, missing_ok: bool = False) -> bytes:
-        """What another server answers; asked again for a while if it is not reached.
+        """Return the answer of another server; retry for a while if it is not reached.
 
         A mate that takes long to fail is not asked again: it could keep this server waiting for many times as long.
         """
@@ -139,8 +144,8 @@ class Mates:
             except (OSError, http.client.HTTPException) as error:
                 if pause is None or time.monotonic() > began + ASKING:
                     raise FederationError(
-                        f"server {server} ({peer.member}) is not reached: {error}. All other servers must run, with the revision "
-                        f"of the federation that this one has; then say it again."
+                        f"server {server} ({peer.member}) is not reached: {error}. All other servers must run, with "
+                        "the revision of the federation that this one has; then say it again."
                     ) from None
                 time.sleep(pause)
         if status == 200:
@@ -158,7 +163,7 @@ class Mates:
             connection.connect()
             sock: Any = connection.sock
             if self.server_state.tls.member_of(sock.getpeercert() or {}) != peer.member:
-                raise FederationError(f"there is somebody else in place of {peer.member}")
+                raise FederationError(f"the server at the address of {peer.member} has the key of another member")
             most = self.server_state.settings.file.policy.memory
             with cut_after(sock, ANSWER_SECONDS + most / BYTES_PER_SECOND):
                 connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""What the operator sees on its own machine: health, metrics, and a page of jobs and links. Read only, on loopback only."""
+"""Health, metrics and the operator page (jobs and links), read-only and on loopback only."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers
 
 
 def job_facts(server_state: ServerState, job: str) -> Facts:
-    """A job, where it stands, what it opens, and which attempts came to nothing."""
+    """Return a job with its state, its openings and its failed attempts."""
     known, objects = server_state.admission.job(job), server_state.mailbox.objects(job)
     job_state = server_state.admission.job_state(job)
     return {
@@ -100,7 +100,7 @@ def job_facts(server_state: ServerState, job: str) -> Facts:
         "attempt": job_state.attempt,
         "why": job_state.why,
         "ended": job_state.ended,
-        "waiting": [{"who": item.who, "what": item.what} for item in job_state.waiting],
+        "waiting": [{"actor": item.actor, "what": item.what} for item in job_state.waiting],
         "progress": server_state.progress.get(job) if job_state.stage == RUNNING else None,
         "place": server_state.queue.get(job),
         "submitted_by": next((header.author for header in objects.of("job")), ""),
@@ -108,7 +108,7 @@ def job_facts(server_state: ServerState, job: str) -> Facts:
         "opens": in_words(known.spec),
         "erase_after": known.proposal.erase_after,
         "failures": [
-            {"attempt": header.about["attempt"], "who": header.author, "why": header.about["why"]}
+            {"attempt": header.about["attempt"], "actor": header.author, "why": header.about["why"]}
             for header in objects.of("ended")
             if header.about["outcome"] != FINISHED
         ],

@@ -1,4 +1,4 @@
-"""Whether a server takes part in a job: its operator's policy, its build, and what a kept model was kept for."""
+"""Decide whether a server takes part in a job, from its operator's policy, its build and the uses of a kept model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .mates import positions
 
 
 def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str | None:
-    """Why this server does not take part; None if it does."""
+    """Return why this server does not take part; None if it does."""
     job = proposal.job
     data, analysis = job.data, job.analysis.NAME
     if proposal.federation != admission.membership.digest:
@@ -42,14 +42,14 @@ def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str 
         return _refused_use(proposal, job.analysis, admission)
     if len(data.owners) < policy.owners_at_least and not alone:
         return (
-            f"{len(data.owners)} owners; this server wants {policy.owners_at_least}, so that no owner learns another's sums from "
-            "the result (one owner alone may compute for itself)"
+            f"{len(data.owners)} owners; this server wants {policy.owners_at_least}, so that no owner learns "
+            "another's sums from the result (one owner alone may compute for itself)"
         )
     return None
 
 
 def _refused_use(proposal: Proposal, use: UseModel, admission: Admission) -> str | None:
-    """Why a kept model may not be used so."""
+    """Return why a kept model may not be used so."""
     try:
         kept = admission.job(use.model).proposal
     except FederationError:
@@ -64,7 +64,7 @@ def _refused_use(proposal: Proposal, use: UseModel, admission: Admission) -> str
         if positions(objects, membership, kept.federation, operator) - {server}:
             return f"{operator} was another server than {server} when the model of {kept.name!r} was made; fit it again"
     if set(use.model_owners) != set(kept.owners):
-        return f"the model is that of {', '.join(kept.owners)}; all of them, and nobody else, are model_owners"
+        return f"the model is that of {', '.join(kept.owners)}; model_owners must be exactly these members"
     if data.standardize != fit.standardize or data.width != fit.width:
         return "standardize and scales are not those of the model; make the job with ppca job use --model"
     if data.by_columns != fit.by_columns or data.column_names != fit.column_names:

@@ -1,4 +1,4 @@
-"""What `ppca doctor` asks a server: to send and take bytes, to stay silent for a while, and to dial the asking server back.
+"""Measurements for `ppca doctor`: echo bytes, keep a connection silent, and dial the asking server back.
 
     GET, POST /v1/echo?bytes=<n>&wait=<s>   n bytes of zeros after s seconds; a body is read and thrown away
     GET  /v1/reach                          for servers: whether this server reaches the two ports of the asking one
@@ -28,7 +28,7 @@ CHUNK = bytes(1 << 16)
 
 
 class Probes:
-    """Handlers of one server. who: the member that asks."""
+    """Handlers of one server. `who` returns the member of a request."""
 
     def __init__(self, server_state: ServerState, who: Callable[[web.Request], str]) -> None:
         self.server_state = server_state
@@ -93,7 +93,7 @@ def _number(request: web.Request, name: str, most: int) -> int:
 
 
 async def _dialed(place: str) -> dict[str, Any]:
-    """Whether a connection is taken there, and how long it took; it is closed at once."""
+    """Return whether a connection is taken there, and how long it took; it is closed at once."""
     started = time.monotonic()
     try:
         async with asyncio.timeout(REACH_SECONDS):

@@ -1,4 +1,5 @@
-"""Replication: a server follows the events of the other three and takes what it lacks. An object at one server reaches all.
+"""Replication: a server follows the events of the other three and takes what it lacks. An object at one server reaches
+all.
 
 Envelopes go to the server they are addressed to; everything else, which is small or sealed for a receiver, to all. Small objects
 of the followed server itself come with their announcement (`news.WITH_DATA`); all others are fetched.
@@ -43,7 +44,7 @@ NOTED = 1.0
 MEND = 5.0
 """Seconds between two searches for content that the disk has lost."""
 Get = Callable[..., Any]
-"""Asks one server, and nobody else."""
+"""Function that asks one particular server."""
 
 
 class Followers:
@@ -59,7 +60,7 @@ class Followers:
         self._noted: dict[int, float] = {}
 
     async def follow(self, server: int) -> None:
-        """Follows one server for ever."""
+        """Follow one server until cancelled."""
         tries = 0
         while True:
             began = time.monotonic()
@@ -103,7 +104,7 @@ class Followers:
                 await self._listen(server, get, response)
 
     def _place(self, server: int, instance: str) -> int:
-        """How far this server was followed; from the beginning if its mailbox, or the federation, is a new one."""
+        """Return the last place read from a server; 0 if its mailbox or the federation has changed."""
         self._marks[server] = f"{instance}/{self.server_state.membership.digest}"
         self._put_off.pop(server, None)
         known, _, place = (self.server_state.mailbox.note(f"followed {server}") or "").rpartition(" ")
@@ -198,7 +199,7 @@ class Followers:
         return taken
 
     async def _mend(self, server: int, get: Get) -> None:
-        """Takes content that the disk has lost from another server, if that has it."""
+        """Take content that the disk has lost from another server, if that has it."""
         for digest in self.server_state.mailbox.lost():
             try:
                 await self._fetch(server, get, digest)

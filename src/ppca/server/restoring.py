@@ -1,9 +1,9 @@
 """A lost server comes back: its row mate has the same R, its column mate the same C. Nothing is reconstructed.
 
 The server that was lost has a new key (and a new revision of the federation says so). It fetches all objects from the
-other servers. Then, of every job that is not over, it gets the row summands of each owner's shares from its row mate and
-the column summands from its column mate, over TLS. The owner's own signed digests say whether they are right. Kept models
-come back the same way.
+other servers. Then, of every job that is not over, it gets the row summands of each owner's shares from its row mate
+and the column summands from its column mate, over TLS. The owner's own signed digests say whether they are right. Kept
+models come back the same way.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Restoring:
         self._told = told
 
     def run(self) -> list[str]:
-        """Restores as much as can be; returns what is missing, and why."""
+        """Restore as much as can be; return what is missing, and why."""
         missing: list[str] = []
         failed: list[FederationError] = []
         for server in SERVERS:
@@ -95,7 +95,8 @@ class Restoring:
     def _copy(self, server: int) -> tuple[int, list[str]]:
         """All objects that another server has and this one lacks, in the order in which they arrived there.
 
-        FederationError if it lists objects that it does not have, or does not give in time: the other servers have them, too.
+        FederationError if it lists objects that it does not have, or does not give in time: the other servers have
+        them, too.
         """
         found = message_of(self.shares.mates.get(server, "/v1/inventory"), "inventory").get("digests")
         new, absent, refused = 0, 0, []
@@ -133,7 +134,7 @@ class Restoring:
         return self.server_state.mailbox.put(item)
 
     def _restore_job(self, known: ProposedJob) -> list[str]:
-        """A new key, offered to owners who have not contributed yet; the shares of those who have."""
+        """Offer a new key for owners that have not contributed; restore the shares of owners that have."""
         server_state, objects = self.server_state, self.server_state.mailbox.objects(known.id)
         former = objects.offer(server_state.identity.name, of_server=True)
         assert former is not None
@@ -167,7 +168,7 @@ class Restoring:
 
 
 def _forms(record: Record) -> dict[str, Any]:
-    """Shapes and types of the arrays of one half of a model; ObjectRefused if it is no half."""
+    """Shapes and types of the arrays of one half of a model; raise ObjectRefused if it is invalid."""
     arrays = {name: value for name, value in record.items() if name != "public"}
     if not all(data.ndim > 0 and len(data) == 1 for data, _ in arrays.values()):
         raise ObjectRefused("a mate gives back something else than half a model")

@@ -1,8 +1,8 @@
 """The mesh port of a server: one thread accepts connections and passes each to the process of the run that it names.
 
-A connection must send its preamble (`transport.routes`) within seconds. If its run is not there yet, it waits a few seconds:
-a peer may be faster than this server. Then it is closed, and the peer dials again. If too many connections wait, the oldest
-ones of the address that has most are closed.
+A connection must send its preamble (`transport.routes`) within seconds. If its run is not there yet, it waits a few
+seconds: a peer may be faster than this server. Then it is closed, and the peer dials again. If too many connections
+wait, the oldest ones of the address that has most are closed.
 
 Whatever one connection does, the thread goes on: an exception closes that connection and is logged. If the thread ends
 nevertheless, `alive` is False and the exception reaches `threading.excepthook`, which ends the server (`daemon`).
@@ -24,18 +24,18 @@ from ..transport.routes import PREAMBLE_BYTES, pass_socket, read_preamble
 from .connection_limits import ConnectionLimits
 
 PREAMBLE_SECONDS = 5.0
-"""How long a connection may take to say its preamble."""
+"""Timeout in seconds for a connection to send its preamble."""
 
 WAITING_SECONDS = 5.0
-"""How long a connection waits for a run that is not there yet."""
+"""Seconds for which a connection waits for a run that has not started."""
 
 MAX_WAITING = 128
 """Connections that have not been passed on."""
 
 MAX_PER_ADDRESS = 64
-"""Of these, connections from one address."""
+"""Maximum number of waiting connections from one address."""
 
-_PAUSE = 0.1  # seconds until the next try, when the system has no descriptors left
+_PAUSE = 0.1  # seconds until the next attempt if the system is out of descriptors
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Router:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
+        """Return whether the thread runs."""
         return self._thread.is_alive()
 
     @property
@@ -89,12 +89,12 @@ class Router:
         self._bell.send(b"!")
 
     def unregister(self, route: bytes) -> None:
-        """Connections of this route are nobody's from now on; no harm if there is none."""
+        """Remove a route, if it exists. Its later connections are closed."""
         with self._lock:
             self._workers.pop(route, None)
 
     def close(self) -> None:
-        """Gives up the port and all connections that were not handed on."""
+        """Give up the port and all connections that were not handed on."""
         self._over = True
         with suppress(OSError):  # the thread has ended before
             self._bell.send(b"!")
@@ -119,7 +119,7 @@ class Router:
                         for visitor in self._visitors:
                             if visitor.route is not None:
                                 self._guarded(self._hand_on, visitor)
-                    elif key.data in self._visitors:  # not closed since to make room
+                    elif key.data in self._visitors:  # not closed meanwhile to free a place
                         self._guarded(self._listen_to, key.data)
                 now = monotonic()
                 for visitor in self._visitors:
@@ -153,17 +153,17 @@ class Router:
         except OSError as error:  # no descriptors left: close some of those that wait
             _log.warning("the mesh port cannot accept: %s", error)
             for oldest in [*self._visitors][: MAX_WAITING // 4]:
-                self._dismiss(oldest, "had to make room")
+                self._dismiss(oldest, "was closed to free a place")
             sleep(_PAUSE)
             return
         sock.setblocking(False)
         visitor = _Visitor(sock, origin, monotonic() + PREAMBLE_SECONDS)
         for former in self._visitors.add(visitor, origin[0]):
-            self._close(former, "had to make room")
+            self._close(former, "was closed to free a place")
         self._selector.register(sock, selectors.EVENT_READ, visitor)
 
     def _listen_to(self, visitor: _Visitor) -> None:
-        """Reads no further than the preamble: what follows is for the process of the run."""
+        """Read no further than the preamble: what follows is for the process of the run."""
         try:
             said = visitor.sock.recv(PREAMBLE_BYTES - len(visitor.said))
         except BlockingIOError:

@@ -12,22 +12,24 @@ Every job needs all four servers, and each server has `jobs_at_once` places. The
 3. **Reservation.** A server that sees an open attempt reserves one of its places, prepares it (a worker process has loaded the
    program and all inputs) and publishes `ready`. If it has no free place it waits; among several it takes the lowest turn.
 4. **Begin.** A server begins when it has seen `ready` of all four for this job and attempt.
-5. **End.** Every server that reserved a place says once what became of the attempt: `finished`, `failed` or `withdrawn`. One
-   `failed` or `withdrawn` closes the attempt: a server that sees it stops its own worker at once and frees its place.
-   `withdrawn` says that nothing went wrong with the job here (another server was not ready in time, or this one goes down).
-   Such an attempt does not count as a failure.
+5. **End.** Every server that reserved a place says once what became of the attempt: `finished`, `failed` or
+   `withdrawn`. One `failed` or `withdrawn` closes the attempt: a server that sees it stops its own worker at once and
+   frees its place. `withdrawn` says that nothing went wrong with the job here (another server was not ready in time, or
+   this one goes down). Such an attempt does not count as a failure.
 
 Why this is correct:
 
-- A place is reserved before work starts and freed after the worker has gone, so there are never more than `jobs_at_once` workers.
-- No deadlock: an honest server 0 has at most one proposal that has not begun. A server without a free place runs an attempt that
-  has begun on all four servers, and that ends after its own limit (`attempt_timeout`) at the latest.
-- No livelock: only server 0 proposes. A proposal that does not begin is withdrawn, after a time with a random part, and its job
-  pauses at least as long as it kept places from other jobs, while these are proposed.
-- Restarts: a server that finds its own `ready` without its own end says `failed`. One that has not said `ready` takes part as if
-  it had seen the start only now.
-- A server that lies or is ill delays jobs and cannot lose them: false `ready`, no `ready`, or a false end close an attempt at
-  most; a server 0 that proposes several jobs at once, or out of order, makes others wait until a reservation times out.
+- A place is reserved before work starts and freed after the worker has gone, so there are never more than
+  `jobs_at_once` workers.
+- No deadlock: an honest server 0 has at most one proposal that has not begun. A server without a free place runs an
+  attempt that has begun on all four servers, and that ends after its own limit (`attempt_timeout`) at the latest.
+- No livelock: only server 0 proposes. A proposal that does not begin is withdrawn, after a time with a random part, and
+  its job pauses at least as long as it kept places from other jobs, while these are proposed.
+- Restarts: a server that finds its own `ready` without its own end says `failed`. One that has not said `ready` takes
+  part as if it had seen the start only now.
+- A server that lies or is ill delays jobs and cannot lose them: false `ready`, no `ready`, or a false end close an
+  attempt at most; a server 0 that proposes several jobs at once, or out of order, makes others wait until a reservation
+  times out.
 - Clocks are not compared. All times here are differences on one server's own clock.
 """
 
@@ -45,8 +47,10 @@ from ..federation.objects import Header
 from ..federation.state import Attempts, Objects
 
 PATIENCE = 60.0
-"""Seconds that server 0 waits for the others once it is ready itself, besides twice the time that it needed to get ready. The
-others wait half as long again: they withdraw only if server 0 does not. Doubled with every attempt that did not begin."""
+"""Seconds that server 0 waits for the others once it is ready itself, besides twice the time that it needed to get
+ready. The
+others wait half as long again: they withdraw only if server 0 does not. Doubled with every attempt that did not
+begin."""
 
 MAX_DOUBLINGS = 4
 
@@ -62,7 +66,7 @@ PROPOSE, PREPARE, BEGIN, STOP = "propose", "prepare", "begin", "stop"
 
 @dataclass(frozen=True)
 class View:
-    """What the objects of one job say of its attempts.
+    """Facts about the attempts of one job, from its objects.
 
     waiting: everything is there, and no attempt is open. ready: servers that have announced the last attempt. ended: whether
     this server has said what became of it. failures, idle: attempts that failed, and that did not begin, since the last success
@@ -152,7 +156,8 @@ class _Place:
 
 @dataclass
 class _Seen:
-    """When a job was seen to wait after so many attempts. factor: the random part of its pause. later: not before then."""
+    """Time at which a job was seen waiting after its last attempt. factor: random factor of its pause. later: earliest
+    start."""
 
     tried: tuple[int, int, int]
     since: float
@@ -161,7 +166,8 @@ class _Seen:
 
 
 class Scheduler:
-    """One server's part of the protocol. Decides only; `job_runner` does what `steps` says and calls `release` afterwards.
+    """One server's part of the protocol. Decides only; `job_runner` does what `steps` says and calls `release`
+    afterwards.
 
     Parameters
     ----------
@@ -233,7 +239,8 @@ class Scheduler:
         self._open.discard(job)
 
     def _due(self, view: View) -> float:
-        """When the next attempt of a job may be proposed: later after each that failed or did not begin, with a random part.
+        """When the next attempt of a job may be proposed: later after each that failed or did not begin, with a random
+        part.
 
         An attempt that did not begin kept places from other jobs. Its job then waits at least as long as that took.
         """
@@ -270,7 +277,7 @@ class Scheduler:
     # -- decisions ---------------------------------------------------------------------------------------------------
 
     def steps(self) -> list[Step]:
-        """What is to be done now. Every step is returned once."""
+        """Return the steps to do now. Every step is returned once."""
         found = [step for job, place in self.taken.items() if (step := self._step(job, place)) is not None]
         found += self._reservations()
         if self.proposes and not found and (proposal := self._proposal()) is not None:
@@ -278,7 +285,7 @@ class Scheduler:
         return found
 
     def _step(self, job: str, place: _Place) -> Step | None:
-        """What comes next for an attempt that has a place here."""
+        """Return the next step of an attempt that has a place here."""
         view = self._views.get(job)
         if place.stopped:
             return None

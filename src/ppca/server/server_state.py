@@ -1,4 +1,4 @@
-"""A server's desk: its settings, identity and federation, its mailbox and keys, and who wants to hear of news."""
+"""Shared state of one server: settings, identity, membership, mailbox, keys and subscribers to events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("ppca.server")
 
 
 class ServerState:
-    """What every part of a server's server works with. News are heard in the event loop only."""
+    """State that all parts of a server use. Subscribers receive events in the event loop only."""
 
     def __init__(self, settings: ServerSettings, accepted: str | None = None) -> None:
         self.settings = settings
@@ -68,8 +68,8 @@ class ServerState:
         membership.check_identity(self.identity)
         if membership.operators.get(self.server) != self.identity.name:
             raise FileRefused(
-                f"{self.identity.name} does not have server {self.server} in {membership.name}, revision {membership.revision}; "
-                "correct server in server.toml, or the federation's file."
+                f"{self.identity.name} does not have server {self.server} in {membership.name}, revision "
+                f"{membership.revision}; correct server in server.toml, or the federation's file."
             )
 
     # -- the federation ----------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class ServerState:
         return replace(self.tls, pins={name: pin for name, pin in self.tls.pins.items() if name in operators})
 
     def renew(self) -> bool:
-        """Reads the federation's file again; True if there is a new revision. A wrong one changes nothing."""
+        """Read the federation's file again; True if there is a new revision. A wrong one changes nothing."""
         try:
             membership = Membership.trusted(self.settings.federation)
             if membership.digest == self.membership.digest:
@@ -99,7 +99,8 @@ class ServerState:
             if unknown:
                 raise FileRefused(
                     f"revision {membership.revision} lists former keys of {' and '.join(unknown)} that revision "
-                    f"{self.membership.revision} does not have. Remove them: a former key is one that was replaced or removed."
+                    f"{self.membership.revision} does not have. Remove them: a former key is one that was replaced "
+                    "or removed."
                 )
             self.revisions.take(membership)
         except FederationError as error:
@@ -123,7 +124,7 @@ class ServerState:
         return item
 
     def admit(self, item: Object, carrier: str) -> bool:
-        """Takes an object in, and tells those who listen; from any thread."""
+        """Store an object and notify subscribers. Can be called from any thread."""
         new = self.admission.admit(item, carrier)
         if new:
             header = item.header
@@ -132,7 +133,7 @@ class ServerState:
         return new
 
     def show(self, job: str, text: str, fraction: float | None, rounds: int) -> None:
-        """How far a running job is; from any thread."""
+        """Publish the progress of a running job. Can be called from any thread."""
         self.progress[job] = {"job": job, "text": text, "fraction": fraction, "rounds": rounds}
         self._tell({"progress": self.progress[job]})
 
@@ -158,7 +159,7 @@ class ServerState:
 
     def _spread(self, event: dict[str, Any]) -> None:
         for queue in self._listeners:
-            if not queue.full():  # who does not listen reads the order of arrival again later
+            if not queue.full():  # a slow subscriber reads the order of arrival again later
                 queue.put_nowait(event)
 
 

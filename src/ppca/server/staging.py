@@ -1,7 +1,8 @@
-"""What an attempt produced, kept until all four servers have finished: sealed parts of the result, the audit, a kept model.
+"""Output of an attempt, staged until all four servers have finished: sealed parts of the result, the audit, a kept
+model.
 
-It is on the disk, twice and read back, before the server says that it has finished: a damaged file does not lose a result that
-the others count as done. Everything is sealed or public; a kept model is sealed to a key of its own.
+It is on the disk, twice and read back, before the server says that it has finished: a damaged file does not lose a
+result that the others count as done. Everything is sealed or public; a kept model is sealed to a key of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Staging:
             each.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def put(self, job: str, attempt: int, items: list[Object], record: Record | None) -> None:
-        """Stores what an attempt produced. OSError if the disk does not give back what was written."""
+        """Store what an attempt produced. OSError if the disk does not give back what was written."""
         place = self._place(job, attempt)
         shutil.rmtree(place, ignore_errors=True)
         files = {f"{item.digest}.object": item.data for item in items}
@@ -92,7 +93,7 @@ class Staging:
         return None
 
     def drop(self, job: str) -> None:
-        """Forgets all staged attempts of a job."""
+        """Forget all staged attempts of a job."""
         for place in self._staged.glob(f"{job}-*"):
             shutil.rmtree(place, ignore_errors=True)
 
@@ -134,7 +135,7 @@ def record_of(data: bytes) -> Record:
         arrays = {name: (_shares(value["data"]), RingType(*value["ring"])) for name, value in fields["arrays"].items()}
         return {"public": dict(fields["public"]), **arrays}
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise ObjectRefused("these bytes are no record of shares") from None
+        raise ObjectRefused("not a valid record of shares") from None
 
 
 def _shares(value: Any) -> Any:

@@ -33,7 +33,7 @@ class BodyRefused(FederationError):
 
 
 class Uploads:
-    """Takes bodies; folder: where they lie, without a name, while they come."""
+    """Receive request bodies. folder: holds them in unnamed files while they arrive."""
 
     def __init__(self, folder: Path, seconds: float = SECONDS) -> None:
         self._folder = folder
@@ -42,7 +42,7 @@ class Uploads:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def take(self, request: web.Request, member: str, use: Callable[[bytes], T]) -> T:
-        """What `use` makes of the whole body, in a thread."""
+        """Return the result of `use`, which is called with the whole body in a thread."""
         if (request.content_length or 0) > MAX_BYTES:
             raise BodyRefused(413, f"an object has at most {MAX_BYTES:,} bytes")
         if self._of[member] >= PER_MEMBER:

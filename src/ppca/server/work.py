@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """What a program returned at this server, and what it wants to keep under a name (None: to erase).
+    """The result of a program on this server, and the records that it keeps by name (None: to be erased).
 
     Another server may have failed in the last round: both count only when all four are done.
     """

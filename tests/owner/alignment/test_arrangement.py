@@ -95,7 +95,7 @@ def test_ids_are_needed(way: Alignment) -> None:
         ({"way": "magic"}, "choose from psi, aligned, namespace"),
         ({"way": "namespace"}, "must be the number of ids"),
         ({"way": "namespace", "namespace": MAX_NAMESPACE + 1}, "use 'psi' for a larger range"),
-        ({"way": "psi", "namespace": 9}, "no meaning"),
+        ({"way": "psi", "namespace": 9}, "is not used"),
         ({"minimum": 0}, "at least 1"),
     ],
 )

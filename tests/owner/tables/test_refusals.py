@@ -128,7 +128,7 @@ def test_unknown_column_suggests_close_ones(tmp_path: Path) -> None:
         open_table(path, columns=["age", "age"])
     with pytest.raises(BadColumns, match=r"no columns were chosen"):
         open_table(path, columns=[])
-    with pytest.raises(BadColumns, match=r"no column names, so columns cannot be chosen by name"):
+    with pytest.raises(BadColumns, match=r"not have column names, so columns cannot be chosen by name"):
         open_table(np.ones((2, 2)), columns=["a"])
 
 

@@ -48,7 +48,7 @@ class Alignment:
                 "use 'psi' for a larger range",
             )
         if self.way != "namespace" and self.namespace is not None:
-            raise SpecError("namespace", self.namespace, f"has no meaning with alignment {self.way!r}")
+            raise SpecError("namespace", self.namespace, f"is not used with alignment {self.way!r}")
         if self.minimum < 1:
             raise SpecError("minimum", self.minimum, "must be at least 1")
 
@@ -78,7 +78,7 @@ class Arranged:
     rest: Rest | None = None
 
     def ids_at(self, rows: NDArray[np.intp]) -> Any:
-        """The owner's own ids (as it wrote them) of rows that were sent; None if it has none."""
+        """The owner's own ids (as it wrote them) of rows that were sent; None without ids."""
         if self.order is None:
             return rows
         if self.table.ids is None:

@@ -54,12 +54,12 @@ class Address:
 
 
 Place = Path | Address
-"""Where a file is: here, or in a store."""
+"""Place of a file: a local path, or an address in a store."""
 
 
 @contextmanager
 def source(place: Place) -> Iterator[Any]:
-    """What Arrow opens: a path, which it reads by itself, or an open file of a store."""
+    """Yield what Arrow opens: a local path, or an open file of a store."""
     if isinstance(place, Path):
         yield place
         return
@@ -82,7 +82,7 @@ def shown(address: str) -> str:
 
 
 def found_at(address: str, endings: Sequence[str]) -> tuple[PurePosixPath | None, list[Address]]:
-    """The folder (None: it is no folder) and the data files that an address means: one, those of a folder and the
+    """Return the folder (None if it is not a folder) and the data files of an address: one, those of a folder and the
     folders below, or those that a pattern finds, in the order of their names."""
     store, inside = _store(address)
     with _asking(address):
@@ -96,8 +96,8 @@ def found_at(address: str, endings: Sequence[str]) -> tuple[PurePosixPath | None
 
 
 def is_data(file: PurePosixPath, endings: Sequence[str]) -> bool:
-    """Whether a file of a folder is one of its data files. Names that begin with a dot or an underscore (_SUCCESS) are
-    not."""
+    """Return whether a file of a folder is one of its data files. Names that begin with a dot or an underscore
+    (_SUCCESS) are not."""
     return ending(file) in endings and not any(part[0] in "._" for part in file.parts)
 
 
@@ -131,7 +131,7 @@ def _store(address: str) -> tuple[Any, str]:
 
 @contextmanager
 def _asking(address: str) -> Iterator[None]:
-    """What the packages of stores raise, each its own exceptions, as `UnreadableData`."""
+    """Convert the exceptions of packages for stores to `UnreadableData`."""
     try:
         yield
     except UnreadableData:

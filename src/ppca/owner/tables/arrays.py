@@ -18,7 +18,7 @@ from .integers import Rest, rest_of
 from .table import Piece, Table
 
 MAPPED_BYTES = 128 << 20
-"""Pages of a mapped file are given back after so many bytes."""
+"""Number of bytes of a mapped file after which its pages are released."""
 
 WHOLE_BYTES = 256 << 20
 """Largest column-major array of an archive, which can only be read whole."""
@@ -45,13 +45,13 @@ class ArrayTable(Table):
 
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         if id is not None:
-            raise BadColumns(f"{self.label}: there is no id column {id!r}; it has no column names.")
+            raise BadColumns(f"{self.label}: there is no id column {id!r}; it does not have column names.")
         if columns is None or list(columns) == self.names:
             return self
         if self.names is not None:
             raise BadColumns(f"{self.label}: the columns of an array cannot be put into another order.")
         raise BadColumns(
-            f"{self.label}: the data have no column names, so columns cannot be chosen by name. "
+            f"{self.label}: the data do not have column names, so columns cannot be chosen by name. "
             "Cut the columns out before saving, or use CSV, Parquet or Arrow."
         )
 

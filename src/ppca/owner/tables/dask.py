@@ -50,7 +50,7 @@ class DaskTable(Table):
         return list(delayed.ravel() if hasattr(delayed, "ravel") else delayed)
 
     def part(self, block: Any, number: int) -> Table | None:
-        """A computed partition with the chosen columns; None if it has no rows. `number` counts from 0."""
+        """Return a computed partition with the chosen columns; None if it is empty. number: from 0."""
         if len(block) == 0:
             return None
         label = f"{self.label}, partition {number + 1}"

@@ -133,7 +133,8 @@ class PartitionFile(ArrowTable):
 
 
 def partition_values(folders: Sequence[str]) -> dict[str, Any]:
-    """What the folders between the owner's folder and a file say: numbers where they are, else text."""
+    """Return the partition values in the names of folders between the owner's folder and a file: numbers, otherwise
+    text."""
     values: dict[str, Any] = {}
     for folder in folders:
         name, equals, text = folder.partition("=")

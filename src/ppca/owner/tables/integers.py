@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rest = NDArray[np.int16] | NDArray[np.float64]
-"""Of integers whole numbers; of means that were filled in for missing ones, fractions."""
+"""Rounding errors of doubles: whole numbers for integers, fractions for means that replace missing values."""
 
 EXACT = 1 << 53
 """Integers up to here are doubles."""

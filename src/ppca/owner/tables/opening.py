@@ -57,7 +57,7 @@ def open_table(
         as an address that fsspec knows, like "s3://bucket/north/*.parquet" (Parquet, Arrow and text); or a NumPy array,
         SciPy sparse matrix, list of rows, pandas, polars (also lazy) or Dask frame, Dask array, or PyArrow table in
         memory. The first line of CSV holds the column names.
-    columns : names of the columns to take, in this order; None takes all. Arrays have no names.
+    columns : names of the columns to take, in this order; None takes all. Arrays do not have names.
     id : name of the column, or of a pandas index, that identifies the rows; it is not a column of numbers
     label : what messages call the table; the file's name, or "owner 1"
     decimal : decimal separator of text files, "." or ","
@@ -66,8 +66,8 @@ def open_table(
     encoding : encoding of text files: "utf-8", "latin-1", "utf-16", ...
     missing : "refuse" a table with missing values, "drop" the rows that have one, or let such values count as the
     "mean" of
-        their column: in a fit of owners of rows the joint mean of all owners' present values, computed on shares, if
-        one owner or more says so; in a fit of owners of columns the mean of the column's owner over all its rows.
+        their column: in a fit of row owners the joint mean of all owners' present values, computed on shares, if
+        one owner or more says so; in a fit of column owners the mean of the column's owner over all its rows.
         Inference refuses them.
     dask : files are read by the workers of the Dask client in use (`distributed.Client(...)`), which must reach them;
         they return sums only. A Dask frame is summed by them anyway, data in memory are summed here.
@@ -107,7 +107,7 @@ def opened(data: Any, label: str | None = None, options: ReadOptions = DEFAULTS)
 
 
 def stem_of(path: str | PathLike[str]) -> str:
-    """What an owner is called after its file: the name without its endings; of a pattern all of it."""
+    """Return an owner's name from its file: the name without its endings; a pattern unchanged."""
     name = local_path(path).name
     if is_pattern(path):
         return shown(str(path))

@@ -1,4 +1,4 @@
-"""How an owner's data are read: the options that every command, the form of `ppca ui` and Python share.
+"""Options for reading an owner's data, shared by all commands, the form of `ppca ui` and Python.
 
 A field of `ReadOptions` is one option. Its metadata hold the help text (`help`), a short label for forms (`label`) and,
 if only some values are allowed, these (`choices`). The command line and the form are built from the fields, so a new

@@ -28,8 +28,8 @@ IdNames = str | Sequence[str] | Mapping[str, str] | None
 
 
 Collect = Callable[[], AbstractContextManager[object]]
-"""What errors about owners' data are raised inside of: `nullcontext` lets the first one end the work, `Problems` goes
-on."""
+"""Context manager around code that can raise errors about data: `nullcontext` raises the first, `Problems` collects
+all."""
 
 
 class Problems:
@@ -68,7 +68,7 @@ def open_rows(
 
 
 def set_min_rows(tables: Sequence[Table], min_rows: int) -> None:
-    """Let each of several owners refuse a table with fewer rows. A sole owner has nobody to protect its rows from."""
+    """Let each of several owners refuse a table with fewer rows. A single owner does not need a minimum."""
     for table in tables:
         table.min_rows = min_rows if len(tables) > 1 else 1
 
@@ -114,7 +114,8 @@ def _named(table: Table, columns: Names, id: str | None, collect: Collect) -> Ta
 
 
 def _known(owners: Any, columns: Names, drop: Names, options: ReadOptions, collect: Collect) -> list[Table | None]:
-    """All owners' tables, None for those that cannot be opened. Columns that nobody has are refused if all can be."""
+    """All owners' tables, None for those that cannot be opened. Columns that no owner has are refused if all can be
+    opened."""
     tables = _opened(owners, options, collect)
     held = [table for table in tables if table is not None]
     if len(held) == len(tables):
@@ -164,14 +165,14 @@ def _wanted(held: Names, columns: Names, drop: Names) -> Names:
 
 
 def _check_known(tables: Sequence[Table], columns: Names, drop: Names) -> None:
-    """Refuse to take or leave out a column that nobody has."""
+    """Refuse to choose or drop a column that no owner has."""
     everything = list(dict.fromkeys(name for table in tables for name in table.offered or ()))
     unknown = [name for name in (*(columns or ()), *(drop or ())) if name not in everything]
     if unknown and any(table.held is not None for table in tables):
         raise BadColumns(f"no owner has a column {unknown_names(unknown, everything)}")
     for table in tables:
         if drop and table.held is None:
-            raise BadColumns(f"{table.label}: the data have no column names, so none can be left out by name.")
+            raise BadColumns(f"{table.label}: the data do not have column names, so none can be dropped by name.")
 
 
 def all_opened(owners: Any, options: ReadOptions) -> list[Table]:
@@ -205,7 +206,7 @@ def _several(owners: Any) -> dict[str, Any]:
 
 
 def are_several(owners: Any) -> bool:
-    """Whether this is a list of owners' tables; numbers, or rows of numbers, are one owner's."""
+    """Return whether this is a list of owners' tables; numbers, or rows of numbers, are one owner's."""
     if not isinstance(owners, list | tuple):
         return False
     first = owners[0] if owners else None
@@ -215,7 +216,7 @@ def are_several(owners: Any) -> bool:
 
 
 def labels_of(owners: Sequence[Any]) -> list[str]:
-    """What messages call the owners, each differently: names of files without their ending, or "owner 1".
+    """Return distinct names of the owners for messages: names of files without their ending, or "owner 1".
 
     Where these are the same, names with their ending; then paths; then paths with the owner's number.
     """
@@ -271,7 +272,7 @@ def match_names(
 
 def _matched(table: Table, names: Sequence[str], whose: str, common: Sequence[str]) -> Table:
     if table.names is None:
-        note = f"{table.label} has no column names; its columns were taken in the order of {whose}"
+        note = f"{table.label} does not have column names; its columns were taken in the order of {whose}"
         return table.renamed(names, note) if table.n_columns == len(names) else table
     if table.names == list(names):
         return table

@@ -37,7 +37,7 @@ class Records:
         """A table whose rows are to be sent: read, or, if they leave in its order and are many, passed over (see
         `passed`).
 
-        columns: of all owners; where there are fewer rows than that, columns are sent instead. Integers that doubles
+        columns: of all owners; if there are fewer rows than that, columns are sent instead. Integers that doubles
         round, and missing values that become means, are known only when the whole table is, so such tables are read.
         """
         fill = fill and table.mean_for_missing
@@ -51,7 +51,7 @@ class Records:
 
     @classmethod
     def of(cls, table: Table, *, fill: bool = False) -> Self:
-        """Reads a table, once. `fill`: missing values may become the mean of their column, if the table is opened
+        """Read a table, once. `fill`: missing values may become the mean of their column, if the table is opened
         so."""
         fill = fill and table.mean_for_missing
         values, rest, ids = table.read_exactly(check=not fill)
@@ -66,10 +66,9 @@ class Records:
 
 
 def _fill_means(table: Table, values: NDArray[np.float64], rest: Rest | None) -> Rest | None:
-    """Puts the mean of the present values of its column (the value itself where they are equal) in place of every
-    missing one.
+    """Replace every missing value by the mean of the present values of its column (the value itself if they are equal).
 
-    Returns the rest, with what doubles lack of these means.
+    Returns the rest, with the rounding errors of these means.
     """
     missing = np.isnan(values)
     if np.isinf(values).any():

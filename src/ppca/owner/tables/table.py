@@ -1,4 +1,4 @@
-"""What every kind of file or frame looks like to the rest: columns chosen by name, rows streamed, ids apart."""
+"""Common interface of all kinds of tables: columns chosen by name, rows streamed in chunks, ids separate."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Table(ABC):
     held : names of all columns that the data have, numbers or not; None when they have none (NumPy arrays)
     names : names of the chosen columns in the order of the chunks' columns, or None
     n_columns : number of columns of a chunk
-    id : the name of the id column, which is no column of a chunk, or None
+    id : the name of the id column, which is not in chunks, or None
     chosen : whether columns were chosen
-    rows : number of rows where it is known without reading the data, else None
+    rows : number of rows if known without reading the data, otherwise None
     notes : what a user should be told: columns put into another order, names taken over from another owner
     min_rows : the fewest rows with which the owner takes part in a fit with other owners
     mean_for_missing : whether missing values count as a mean in a fit; else they are refused
     on_dask : whether the workers of the Dask client in use pass over the table, each over portions of it
     na_numbers : numbers that count as missing values
-    unnamed : columns that have no name in the data and are called by their position
+    unnamed : columns without a name in the data, called by their position
     """
 
     _stamp: Any = None
@@ -106,7 +106,8 @@ class Table(ABC):
             self._refuse_changed()
 
     def stamp(self) -> Any:
-        """What tells that a file of this machine has been written to: its size and time; None if there is no file."""
+        """Return size and modification time of a local file, to detect changes; None if the table is not a local
+        file."""
         path = getattr(self, "path", None)
         if not isinstance(path, Path):
             return None
@@ -120,7 +121,7 @@ class Table(ABC):
         if stamp != self._stamp:
             raise UnreadableData(
                 f"{self.label}: the file has changed while it was read (size or time of the last change). Run again "
-                "when nobody writes to it."
+                "when no program writes to it."
             )
 
     @abstractmethod
@@ -137,7 +138,7 @@ class Table(ABC):
 
     def as_given(self, names: Sequence[str]) -> dict[str, Any]:
         """Columns as they stand in the data, numbers or not, in one pass."""
-        raise BadColumns(f"{self.label}: the data have no column names, so no columns can be kept.")
+        raise BadColumns(f"{self.label}: the data do not have column names, so no columns can be kept.")
 
     def read_as(self, other: Table) -> Self:
         """This table, read by the options of another one."""
@@ -170,7 +171,7 @@ class Table(ABC):
         return pa.chunked_array(pieces) if pieces else None
 
     def column_title(self, index: int) -> str:
-        """How messages call a column."""
+        """Return the name of a column for messages."""
         return f"column {index + 1}" if self.names is None else f"column {self.names[index]!r}"
 
     def refuse_values(self, *, missing: bool, largest: float = np.inf) -> None:
@@ -232,7 +233,7 @@ class MissingValues:
         self.counts += np.count_nonzero(bad, axis=0)
 
     def text(self) -> str:
-        """What is wrong, with all columns in which it is."""
+        """Return what is wrong, with all affected columns."""
         found = np.flatnonzero(self.counts).tolist()
         if len(found) > 1:
             places = [f"{self._title(index)} ({self._place(index)})" for index in found]
@@ -285,7 +286,7 @@ DAMAGED = (
     ),  # archives; of a version or with a compression that zipfile does not know
     *(SyntaxError, TokenError),  # headers of .npy files, which NumPy parses as Python literals
 )
-"""What the readers raise about damaged files."""
+"""Exceptions that readers raise for damaged files."""
 
 
 @contextmanager
@@ -306,7 +307,7 @@ def reading(label: str) -> Iterator[None]:
 
 
 def check_present(table: Table, counts: NDArray[np.int64]) -> None:
-    """Refuse columns without any present value: they have no mean."""
+    """Refuse columns without any present value, which do not have a mean."""
     absent = np.flatnonzero(counts == 0).tolist()
     if absent:
         titles = listed([table.column_title(index) for index in absent], str)

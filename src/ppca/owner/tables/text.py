@@ -29,7 +29,7 @@ from .text_head import delimiter_of, is_gzip, refuse_headerless, refuse_wide
 
 UNNAMED = "unnamed"
 NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
-"""What Arrow parses as a double."""
+"""Pattern of texts that Arrow parses as doubles."""
 
 PUNCTUATION, ESCAPED = re.compile(r"([!-/:-@\[-`{-~])"), r"\\\1"
 """ASCII punctuation, and what stands for it in a regular expression of RE2."""
@@ -286,7 +286,7 @@ def parsed_as(inferred: Any) -> Any:
 
 
 def counts_rows(column: Any) -> bool:
-    """Whether a column counts the rows, as an index does that was written with the table."""
+    """Return whether a column counts the rows, as an index does that was written with the table."""
     if not pa.types.is_integer(column.type) or len(column) < MIN_COUNTED or column.null_count:
         return False
     values = view(flat(column))
@@ -294,7 +294,7 @@ def counts_rows(column: Any) -> bool:
 
 
 def is_large(column: Any) -> bool:
-    """Whether the first values allow for integers beyond 2^53 that differ by little.
+    """Return whether the first values allow for integers beyond 2^53 that differ by little.
 
     They do not if they are all below 2^52: beside one of them, a value beyond 2^53 makes a deviation of at least 2^-20
     of it, as there are less than 2^36 rows.

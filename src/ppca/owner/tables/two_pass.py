@@ -1,7 +1,7 @@
 """Rows that stay in their table: read once for what must be known of all of them, and again, in their order, when they
 are sent.
 
-An owner of columns whose rows leave in the order of its table need not hold them: a first pass finds their number, the
+A column owner that sends rows in the order of its table need not hold them: a first pass finds their number, the
 extremes and the mean of every column, and the ids; the upload is a second one. A table that has become shorter in
 between is refused, and so is a value beyond the extremes.
 """

@@ -67,7 +67,7 @@ def scree(ratios: Floats) -> str:
 
 
 def errors(model: PCAModel) -> str:
-    """Bounds of the angles between the components and the exact ones, on a logarithmic scale."""
+    """Bound of the angles between the components and the exact ones, on a logarithmic scale."""
     bounds = np.clip(model.component_error, 1e-16, 1.0)
     low = min(-6, math.floor(math.log10(float(bounds.min(initial=1.0)))))
     step, _ = _columns(len(bounds))
@@ -243,7 +243,7 @@ def _cross(middle: float, centre: float, radius: float, across: float | None = N
 
 
 def _plane_axes(model: PCAModel, height: float) -> list[str]:
-    """What the two directions are: component 1 to the right, component 2 upwards."""
+    """Return what the two directions are: component 1 to the right, component 2 upwards."""
     ratios = model.explained_variance_ratio
     text = f"across: component 1 ({percent(float(ratios[0]))})"
     if len(ratios) > 1:

@@ -143,7 +143,7 @@ def _noise(model: PCAModel) -> tuple[str, str]:
 
 
 def _columns(model: PCAModel) -> str:
-    """What the components are made of: circle, strongest columns, and the map of all loadings."""
+    """Return what the components are made of: circle, strongest columns, and the map of all loadings."""
     names, (kept, width) = model.column_names, model.components.shape
     shown = min(kept, charts.MAP_COMPONENTS)
     which = f"the first {shown} of {kept} components" if shown < kept else "every component"
@@ -244,7 +244,7 @@ def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
 
 
 def _opened(heading: str, lines: Sequence[OpeningLine]) -> str:
-    """What one reader got; units, which only say how to read the other numbers, are folded."""
+    """Return what one reader got; units, which only say how to read the other numbers, are folded."""
     heads = ["what", "shape", "times", "why"]
     tables = []
     for some in ([line for line in lines if not is_unit(line.what)], [line for line in lines if is_unit(line.what)]):
