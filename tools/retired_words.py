@@ -51,7 +51,7 @@ RETIRED = (
     Retired(
         r"\bwhere (nothing|no|all|this|that|it|they|there|one|some|possible|needed|known|wanted|asked|given)\b", "if"
     ),
-    Retired(r"(?<!here )(?<!hy )\b(is|are|has|have) no\b", "is not / does not have"),
+    Retired(r"(?<!here )(?<!hy )\b(is|are|has|have) no\b(?! attribute\b)", "is not / does not have"),
     Retired(r"\bso (many|much|few)\b", "exactly N, this number of, such"),
     Retired(r"\bin place of\b", "instead of"),
     Retired(r"\bowners? of (the )?(rows|columns)\b", "row owner, column owner"),

@@ -365,5 +365,5 @@ def test_small_groups(tmp_path: Path) -> None:
     assert "--min-rows sets the minimum" in " ".join(done.stderr.split())
     done = ppca(*call, "--min-rows", "5")
     assert done.exit_code == 0, done.output
-    assert "two owners: whoever has the result" in " ".join(done.stderr.split())
+    assert "two owners: anyone with the result" in " ".join(done.stderr.split())
     assert "almost only column 'proline'" in " ".join(done.stderr.split())

@@ -124,7 +124,7 @@ def test_aligned_and_namespace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--vertical"], "name its column with --id"),
+        (["--vertical"], "Name it with --id"),
         (["--id", "student_id"], "add --vertical"),
         (["--vertical", "--id", "nobody"], "there is no id column 'nobody'"),
         (["--vertical", "--id", "student_id", "--alignment", "magic"], "choose from psi, aligned, namespace"),
@@ -148,7 +148,7 @@ def test_inference_refused(fitted: tuple[Path, list[int], str], tmp_path: Path) 
     folder = fitted[0]
     files, _ = write(tmp_path, np.arange(140, len(WINE)), "new")
     for options, message in (
-        (files, "name its column with --id"),
+        (files, "Name it with --id"),
         ([*files, "--id", "student_id", "--revealed"], "--revealed needs all columns in one table"),
         ([*files, "--id", "student_id", "--receiver", "x.csv"], "none of the owners' files"),
         ([*files[::-1], "--id", "student_id"], "in the order of the fit"),

@@ -155,7 +155,7 @@ def test_nobody_receives_the_model(folder: Path, tmp_path: Path) -> None:
 
     refused = ppca("transform", result, folder / "new.csv", "-o", tmp_path / "clear.csv", "--revealed")
     assert refused.exit_code == 1
-    assert "nobody received the model" in refused.stderr
+    assert "was not revealed" in refused.stderr
 
 
 def test_a_kept_result_can_be_replaced_and_forgotten(folder: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_advice_after_a_model_was_forgotten(folder: Path, tmp_path: Path) ->
     assert ppca(*use, "--revealed").exit_code == 0
     assert ppca(*command, "--no-reveal", "--force").exit_code == 0
     done = ppca("forget", result, "--servers-state", state)
-    assert "Nothing is left of this model, which nobody received. To use it, fit again with --keep." in done.stdout
+    assert "This model was not revealed, so nothing of it is left. To use it, fit again with --keep." in done.stdout
     assert not result.exists()
     for again in (ppca(*use, "--force"), ppca("forget", result, "--servers-state", state)):
         assert again.exit_code == 1

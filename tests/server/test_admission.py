@@ -33,7 +33,7 @@ def test_a_job_that_goes_well_is_let_in(door: Door) -> None:
     door.tell(*STORY)
     assert door.job_state(OF.id).stage == "done"
     for item in STORY:
-        assert not door.admit(item, item.header.author), "again does no harm"
+        assert not door.admit(item, item.header.author), "an object can be sent again"
     assert len(door.mailbox.headers(OF.id)) == len(STORY)
 
 

@@ -41,7 +41,7 @@ def check(files: Files, options: FitOptions) -> None:
 
 
 def _checked(files: list[str], options: FitOptions) -> Checked:
-    """Return what is wrong with the options, and with the tables as far as the options allow to read them."""
+    """Return the problems of the options, and of the tables as far as they can be read."""
     from ..estimator.checking import Checked, check_tables
     from ..estimator.plan import Plan
     from ..owner.tables.owners import Problems

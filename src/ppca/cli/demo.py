@@ -24,7 +24,7 @@ TOLERANCE = 1e-6
 
 @command()
 def demo(
-    vertical: Annotated[bool, typer.Option("--vertical", help="owners of columns instead of owners of rows")] = False,
+    vertical: Annotated[bool, typer.Option("--vertical", help="Use column owners instead of row owners.")] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="folder for figures and report", rich_help_panel=RESULT)
     ] = Path("demo-result"),

@@ -26,10 +26,10 @@ def doctor(
     me: MemberOptions,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="server.toml: examine a server, in place of an owner or receiver"),
+        typer.Option("--config", "-c", help="server.toml: check a server instead of an owner or receiver"),
     ] = None,
     idle: Annotated[
-        int, typer.Option(min=0, max=600, help="also see whether connections survive so many seconds of silence")
+        int, typer.Option(min=0, max=600, help="Also test that connections survive this number of idle seconds.")
     ] = 0,
     bandwidth: Annotated[bool, typer.Option(help="measure with 2 MiB each way")] = True,
     report: Annotated[

@@ -51,7 +51,7 @@ class Chosen(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LifetimeOptions:
-    """How long a job lasts."""
+    """Options of the duration of a job."""
 
     expires: Annotated[
         str,
@@ -74,7 +74,7 @@ class LifetimeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DraftOptions(LifetimeOptions):
-    """A fit of several members: who they are, and what only a federation needs to know."""
+    """Options of a fit of several members that only a federation needs."""
 
     owners: Annotated[
         list[str] | None, typer.Option("--owner", help="an owner, or several: a,b,c", rich_help_panel=DRAFT)
@@ -83,7 +83,7 @@ class DraftOptions(LifetimeOptions):
         list[str] | None,
         typer.Option(
             "--receiver",
-            help="a receiver of the model; name:components,variances for parts of it; of an owner of columns name:loadings",
+            help="A receiver of the model; name:components,variances for parts; name:loadings for a column owner.",
             rich_help_panel=DRAFT,
         ),
     ] = None
@@ -99,7 +99,7 @@ class DraftOptions(LifetimeOptions):
         int | None,
         typer.Option(
             min=1,
-            help="compute nothing if there are fewer rows; of owners of rows checked on shares",
+            help="Minimum number of joint rows; for row owners checked on shares.",
             rich_help_panel=DRAFT,
         ),
     ] = None
@@ -171,12 +171,12 @@ def draft_fit(files: Sequence[str], options: FitOptions, draft: DraftOptions, na
     if options.keeps:
         raise ValueError("--keep and --no-reveal are for local servers: with --draft give --keep-for and --allow.")
     if name is None or not draft.owners or not draft.receivers:
-        raise ValueError("--draft needs --name, --owner and --receiver: the files do not say who their owners are.")
+        raise ValueError("--draft needs --name, --owner and --receiver: the files do not name their owners.")
     membership = trusted(options.federation or FEDERATION, path)
     owners = names_in(draft.owners) or []
     tables = options.tables(files)
     if unnamed := [table.label for table in tables if table.names is None]:
-        raise ValueError(f"--draft: {', '.join(unnamed)} has no column names; a job needs them.")
+        raise ValueError(f"--draft: {', '.join(unnamed)} does not have column names; a job needs them.")
     columns: Sequence[str] | dict[str, list[str]] = list(tables[0].names or ())
     if options.vertical:
         if len(tables) != len(owners):

@@ -1,4 +1,5 @@
-"""How commands fail: one message on standard error with the cause and the next step, and a non-zero exit code."""
+"""Report errors of commands: one message on standard error with the cause and the next step, and a non-zero exit
+code."""
 
 from __future__ import annotations
 
@@ -40,12 +41,12 @@ REMEDIES = {
     "fold_case": "--fold-case lets ids differ in case",
     "thousands": "--thousands {separator} reads separators of thousands",
     "min_rows": "--min-rows sets the minimum",
-    "minimum": "--minimum lowers the limit, if so few rows may be analysed",
+    "minimum": "--minimum lowers the limit, if fewer rows may be analysed",
     "id": "--id may be given once for each owner, in the order of the files",
     "na_values": "--na-values {values} counts {texts} as missing (see --missing)",
     "missing": "--missing drop leaves out rows with a missing value{means}",
 }
-"""What the command line offers against what owners' data are refused for."""
+"""Hints on options for errors about owners' data."""
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def complaints(offered: Container[str] = (), advice: str = "") -> Iterator[None]
 
 
 def in_words(error: Exception, offered: Container[str]) -> str:
-    """The message, with the options of this command in place of parameters."""
+    """Return the message with the options of this command instead of parameters."""
     if isinstance(error, SpecError):
         value = "" if error.value is None else f" {_shown(error.value)}"
         return f"{option_of(error.field)}{value}: {error.cause}."
@@ -117,7 +118,7 @@ def complain(message: str) -> None:
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """Return what a user should know beside the result."""
+    """Print a note on standard error."""
     line = Text.assemble(("note: ", "yellow"), printable(message, MAX_LINE))
     Terminal(stderr=True, quiet=quiet).print(line, soft_wrap=True, highlight=False)
 

@@ -1,4 +1,4 @@
-"""`ppca keygen` and `ppca federation`: who the members are, by pinned keys, signed by the four operators."""
+"""`ppca keygen` and `ppca federation`: keys, and the membership file that the four operators sign."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ def keygen(
 ) -> None:
     """Make your identity: one key in one file that only you can read. It never leaves your machine.
 
-    Send the printed line to whoever keeps federation.toml, and read the words to them over the telephone: they must see
-    the same.
+    Send the printed line to the person that maintains federation.toml, and compare the printed words by telephone.
     """
     from ..federation.identity import Identity, words
     from ..federation.membership import line_of
 
     identity = Identity.create(name, output)
     console = Terminal()
-    console.print(Text(f"written: {output} (keep it to yourself; without it you are nobody)"), soft_wrap=True)
+    console.print(Text(f"written: {output} (keep this private key secret, and keep a backup)"), soft_wrap=True)
     console.print(Text(f"line:    {line_of(identity)}"), soft_wrap=True, highlight=False)
     console.print(Text(f"words:   {words(identity.public)}"), soft_wrap=True)
 
@@ -91,7 +90,7 @@ def remove(
     from ..federation.membership import Membership
 
     if name not in Membership.load(file).keys:
-        raise ValueError(f"{name} is no member in {file}.")
+        raise ValueError(f"{name} is not a member in {file}.")
     _changed(file, name, None, "", [])
     Terminal().print(Text(f"removed: {name}. All four operators sign again: ppca federation sign"), soft_wrap=True)
 
@@ -110,7 +109,7 @@ def _changed(file: Path, name: str, server: dict[str, object] | None, key: str, 
     former = [dict(f) for f in old.former]
     gone = {s.member: s.key for s in old.server if s.member == name or s.number == number}
     gone |= {m.name: m.key for m in old.member if m.name == name}
-    if membership.signatures:  # nobody relies on what was never signed
+    if membership.signatures:  # a file that was never signed is not in use
         former += [{"name": who, "key": was} for who, was in gone.items() if was != key]
     if server is not None and number is not None:
         servers.append(server)
@@ -138,9 +137,9 @@ def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
     membership, me = Membership.load(file), Identity.load(identity)
     membership.check_identity(me)
     if membership.server_of(me.name) is None:
-        raise ValueError(f"{me.name} has no server in {file}: operators sign.")
+        raise ValueError(f"{me.name} is not an operator in {file}. Only operators sign.")
     if len(membership.servers) < 4:
-        raise ValueError(f"{file} has {len(membership.servers)} servers; four are needed before anybody signs.")
+        raise ValueError(f"{file} has {len(membership.servers)} servers; four are needed before operators sign.")
     _show(membership)
     valid = {
         name: value

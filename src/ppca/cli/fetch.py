@@ -71,8 +71,8 @@ def _known() -> tuple[str, ...]:
 def _write_joined(
     member: MemberClient, evidence: Evidence, table: Path, id: str | None, path: Path, *, replace: bool
 ) -> None:
-    """The table of an infer job with the receiver's own ids in place of pseudonyms; no part of the result, which has
-    none."""
+    """Write the table of a job that uses a model, with the receiver's own ids instead of pseudonyms, beside the
+    result."""
     from ..member.result_ids import own_ids
     from .folder import check_file
     from .kept import ENDINGS, write_table
@@ -103,8 +103,8 @@ def write_fetched(folder: Path, evidence: Evidence) -> None:
         _write_fetched(folder, evidence)
     except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
         raise FederationError(
-            f"the result of {evidence.job.name!r} is not used: it does not hold what the job reveals ({type(error).__name__}: "
-            f"{error}). An owner or a server did not follow the program."
+            f"the result of {evidence.job.name!r} is not used: it does not hold what the job reveals "
+            f"({type(error).__name__}: {error}). An owner or a server did not follow the program."
         ) from None
 
 
@@ -133,7 +133,7 @@ def _write_fetched(folder: Path, evidence: Evidence) -> None:
             write_table(folder / name, found)
     if (
         spec.keep is not None and own_columns(spec, evidence.receiver) is None
-    ):  # who uses it must know all columns' units
+    ):  # a user of the model must know all columns' units
         fitted_of(evidence).facts.save(folder / SHARED)
     evidence.save(folder / EVIDENCE)
 
@@ -181,7 +181,7 @@ def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
 
 
 def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
-    """Return what `ppca fetch` prints, as JSON."""
+    """Return the output of `ppca fetch --json`."""
     from ..estimator.federated import parts_of
     from .result import account_summary
 
@@ -225,7 +225,7 @@ def verify(
 
 
 def verified(result: Path, evidence: Evidence) -> list[str]:
-    """Return what was checked of a fetched result; raises at the first fault."""
+    """Return the list of checks that a fetched result passed; raise at the first failure."""
     from ..member.fetching import check_files
 
     checked = evidence.check()

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 CHECK = "ppca check, with the same files and options, lists all problems of all files"
 TWO_OWNERS = (
-    "two owners: whoever has the result and one owner's rows can subtract that owner's part, and learns the number of rows, the "
-    "means and the covariance of the other one"
+    "two owners: anyone with the result and one owner's rows can subtract that owner's part, and learns the number "
+    "of rows, the means and the covariance of the other one"
 )
-"""What a result tells two owners of each other."""
+"""Note on what a result reveals to two owners about each other."""
 
 LONG = 10.0
 """Seconds from which on a job's cost is told before it starts."""
@@ -172,7 +172,7 @@ def _show(
     as_json: bool,
     profile: bool,
 ) -> None:
-    """Return what came out, on standard output."""
+    """Print the result on standard output."""
     from .result import (
         FILES,
         KEPT,
@@ -212,7 +212,7 @@ def _show(
 
 
 def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]:
-    """Return what was chosen, for the report."""
+    """Return the chosen settings, for the report."""
     from ..estimator.partition import Columns
 
     plan = fitted.plan
@@ -242,7 +242,7 @@ def _tolerance(asked: float, reached: float) -> str:
 
 
 def notes_of(files: Sequence[str]) -> list[str]:
-    """Return what a user should know about the files: tables that are given twice."""
+    """Return notes about the files: tables that are given twice."""
     from ..owner.tables.addresses import is_address, local_path
     from ..owner.tables.files import copies
 

@@ -41,8 +41,7 @@ TITLE = "Joint PCA"
 Files = Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")]
 
 USUAL = ("transform", "flags")
-"""What a kept model is good for unless the user says otherwise. There is no command for partial fits, so no sums are
-kept."""
+"""Default uses of a kept model. There is no command for partial fits, so sums are not kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +199,8 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
 
 
 def allowed_in(options: Sequence[str] | None) -> tuple[str, ...] | dict[str, list[str]]:
-    """Return what --allow means: operations, as scores,inverse; each may name the owner of columns that gets results,
-    as transform:2."""
+    """Parse --allow: operations such as scores,inverse; each can name the column owner that gets results, such as
+    transform:2."""
     from ..jobs.kept import owner_name
 
     found: dict[str, list[str]] = {}

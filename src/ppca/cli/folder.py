@@ -31,7 +31,7 @@ def check_free(folder: Path, known: Collection[str], *, replace: bool) -> None:
             )
         if foreign:
             raise FolderRefused(
-                f"{folder} holds {foreign[0]!r}, which is no part of a result and would be lost. "
+                f"{folder} holds {foreign[0]!r}, which is not part of a result and would be lost. "
                 "Choose another folder with -o, or move it away."
             )
     elif target.exists():

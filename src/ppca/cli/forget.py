@@ -28,8 +28,8 @@ def forget(
     name = kept_as(result)
     if name is None:
         raise ValueError(
-            f"{result} names no kept model: it was fitted without --keep, or `ppca forget` has erased it. There is nothing "
-            "to erase."
+            f"{result} names no kept model: it was fitted without --keep, or `ppca forget` has erased it. There is "
+            "nothing to erase."
             if result.is_dir()
             else f"there is no folder {result}. Give the folder that `ppca fit --keep` wrote with -o."
         )
@@ -43,7 +43,7 @@ def forget(
     if (result / MODEL).exists():
         left = f"The revealed model stays in {result}: ppca transform and ppca detect use it with --revealed."
     else:
-        left = "Nothing is left of this model, which nobody received. To use it, fit again with --keep."
+        left = "This model was not revealed, so nothing of it is left. To use it, fit again with --keep."
         if not any(result.iterdir()):
             result.rmdir()
     text = f"erased: the shares of {counted(found, 'server')} in {state}, and {result / SHARED}. {left}"

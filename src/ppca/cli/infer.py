@@ -45,7 +45,7 @@ Found = dict[str, Any]
 
 
 class Ending(Protocol):
-    """What a command wants to know of the rows."""
+    """Part of a command that depends on the requested result."""
 
     @property
     def operations(self) -> Sequence[str]: ...
@@ -294,7 +294,7 @@ def _on_shares(wanted: Ending, options: InferOptions, partition: Columns | None)
 
 
 def _beside_own(table: Table, options: InferOptions, found: Found) -> Found:
-    """Return what was found, behind the columns of the same rows that are copied into the result."""
+    """Return the result with columns of the same rows copied in front of it."""
     from .fit import tell_dropped
 
     tell_dropped([table], options.quiet)

@@ -51,13 +51,13 @@ def _echo(path: Path) -> None:
 
 
 def _show_shared(console: Terminal, facts: SharedFacts) -> None:
-    """A model that nobody received: its public facts."""
+    """Print the public facts of a model that was not revealed."""
     from .result import print_openings, solver_text
 
     what = "correlation (standardised columns)" if facts.standardized else "covariance"
     console.print(
-        f"PCA of the {what} of {facts.rows:,} rows and {len(facts.scale_exponents)} columns, kept in shares by its servers: "
-        f"{counted(facts.components, 'component')}. Nobody received the model.",
+        f"PCA of the {what} of {facts.rows:,} rows and {len(facts.scale_exponents)} columns, kept in shares by its "
+        f"servers: {counted(facts.components, 'component')}. Nobody received the model.",
         highlight=False,
         soft_wrap=True,
     )

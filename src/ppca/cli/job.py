@@ -26,11 +26,11 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="file of the job")]
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(AlignOptions, AnalysisOptions):
-    """What a new job computes, and from which columns."""
+    """Options of a new job: columns, members and analysis."""
 
     columns: Annotated[
         list[str] | None,
-        typer.Option("--columns", help="columns: a,b,c; of owners of columns once for each: owner=a,b,c"),
+        typer.Option("--columns", help="Columns: a,b,c; for column owners once per owner: owner=a,b,c."),
     ] = None
     columns_from: Annotated[
         Path | None, typer.Option("--columns-from", help="take the columns of this table; nothing else of it is used")
@@ -58,7 +58,7 @@ class JobOptions(AlignOptions, AnalysisOptions):
 
             held, left = columns_of(self.columns_from, self.read), names_in(self.drop) or []
             if unknown := [name for name in left if name not in held]:
-                raise ValueError(f"--drop: {self.columns_from} has no column {unknown_names(unknown, held)}")
+                raise ValueError(f"--drop: {self.columns_from} does not have the column {unknown_names(unknown, held)}")
             return [name for name in held if name not in left]
         given = self.columns or [typer.prompt("columns, as a,b,c")]
         if all("=" in text for text in given):
@@ -98,11 +98,11 @@ def _members(membership: Membership, role: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class UseOptions(LifetimeOptions):
-    """What is computed from new rows, and for whom."""
+    """Options of a job that uses a kept model on new rows."""
 
     operation: Annotated[str, typer.Option(help="transform or detect")] = "transform"
-    owners: Annotated[list[str] | None, typer.Option("--owner", help="who has the new rows: a,b,c")] = None
-    receiver: Annotated[str, typer.Option("--receiver", help="who gets the coordinates, flags or scores")] = ""
+    owners: Annotated[list[str] | None, typer.Option("--owner", help="Owners of the new rows: a,b,c.")] = None
+    receiver: Annotated[str, typer.Option("--receiver", help="Receiver of the coordinates, flags or scores.")] = ""
     threshold: Annotated[float | None, typer.Option(help="flag rows with a larger score")] = None
     contamination: Annotated[
         float | None, typer.Option(help="flag this part of the rows, those with the largest scores")
@@ -116,7 +116,7 @@ class UseOptions(LifetimeOptions):
         limits = self.threshold is not None or self.contamination is not None
         if self.operation == "transform":
             if limits or self.scores:
-                raise ValueError("--operation transform has no --threshold, --contamination or --scores.")
+                raise ValueError("--operation transform does not accept --threshold, --contamination or --scores.")
             return ["transform"]
         if self.operation != "detect":
             raise ValueError(f"--operation {self.operation} is unknown; choose transform or detect.")
@@ -174,7 +174,7 @@ def submit(
     me: MemberOptions,
     job: JobName = "job.toml",
 ) -> None:
-    """Lay a job before everybody: servers answer by their policy, owners are asked for their approval."""
+    """Submit a job to all members. Servers answer by their policy, owners are asked for approval."""
     with me.member() as member:
         known = member.find(job)
         member.submit(known)

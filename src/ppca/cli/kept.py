@@ -1,4 +1,4 @@
-"""What servers keep of a model between commands, and commands that use it on shared rows."""
+"""Load kept models for commands that use them on shared rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def load_facts(result: Path, state: Path) -> SharedFacts:
         kept = "no server keeps this model: it was fitted without --keep, or `ppca forget` has erased it"
         if (result / MODEL).exists():
             raise ValueError(
-                f"{result}: {kept}. Add --revealed to use the revealed model here, in the clear, or fit again with --keep."
+                f"{result}: {kept}. Add --revealed to use the revealed model here, in the clear, or fit again with "
+                "--keep."
             )
         raise ValueError(f"{result} holds no model. Give the folder that `ppca fit --keep` wrote with -o.")
     facts = SharedFacts.load(result / SHARED)
@@ -55,9 +56,7 @@ def load_facts(result: Path, state: Path) -> SharedFacts:
 def load_revealed(result: Path) -> PCAModel:
     """The model that the receiver holds."""
     if result.is_dir() and not (result / MODEL).exists() and (result / SHARED).exists():
-        raise ValueError(
-            f"nobody received the model of {result} (--no-reveal). Leave --revealed out to use it on shares."
-        )
+        raise ValueError(f"the model of {result} was not revealed (--no-reveal). Omit --revealed to use it on shares.")
     if not (result / MODEL).exists():
         raise ValueError(f"there is no {result / MODEL}. Give the folder that `ppca fit` wrote with -o.")
     return PCAModel.load(result / MODEL)
@@ -66,7 +65,7 @@ def load_revealed(result: Path) -> PCAModel:
 def check_kept(table: Table, names: Sequence[str]) -> None:
     """Refuse columns that are to be copied into the result and are not in the table."""
     if names and table.offered is None:
-        raise OwnerError(f"{table.label}: the data have no column names, so none can be kept.")
+        raise OwnerError(f"{table.label}: the data do not have column names, so none can be kept.")
     unknown = [name for name in names if name not in (table.offered or [])]
     if unknown:
         raise OwnerError(
@@ -81,7 +80,7 @@ def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
         done += len(chunk)
         yield chunk.astype(np.float64)
     if not done:
-        raise OwnerError(f"{table.label}: the table has no rows.")
+        raise OwnerError(f"{table.label}: the table is empty.")
 
 
 def scores_of(model: PCAModel, tables: Sequence[Table]) -> dict[str, NDArray[np.float64]]:

@@ -73,7 +73,7 @@ def approve(
 
 
 def show_words(member: MemberClient, job: ProposedJob) -> None:
-    """Return what a job opens, for who must agree."""
+    """Print what a job opens, for approvers."""
     from ..federation.approval_text import scope, terms
 
     console = Terminal()
@@ -93,7 +93,7 @@ def show_words(member: MemberClient, job: ProposedJob) -> None:
 @command()
 def refuse(
     job: JobName,
-    why: Annotated[str, typer.Option("--why", help="the reason; everybody sees it")],
+    why: Annotated[str, typer.Option("--why", help="The reason; all members of the job see it.")],
     me: MemberOptions,
 ) -> None:
     """Refuse a job: it ends."""
@@ -109,11 +109,9 @@ def contribute(
     data: Annotated[Path, typer.Argument(help="your table, a folder of tables, or a pattern in quotes")],
     me: MemberOptions,
     read: Annotated[ReadOptions, Help(missing=None)],
-    id: Annotated[
-        str | None, typer.Option("--id", help="the column that names the individuals (owners of columns)")
-    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Id column (column owners).")] = None,
     min_rows: MinRows = 10,
-    patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
+    patience: Annotated[float, typer.Option(help="Seconds to wait for the first column owner.")] = 600.0,
     quiet: Quiet = False,
 ) -> None:
     """Share your table with the four servers: one visit, then you may leave for good. If it is cut off, say the same
@@ -144,7 +142,7 @@ def status(
     job: Annotated[str | None, typer.Argument(help="job.toml, or the job's id or name; all of yours without")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of each job and who must act next."""
+    """Show the state of each job and the members that must act next."""
     with me.member() as member:
         import json
 
@@ -199,7 +197,7 @@ def _print_job_state(job: ProposedJob, job_state: JobState, place: int | None = 
 def watch(
     job: JobName,
     me: MemberOptions,
-    patience: Annotated[float | None, typer.Option(help="give up after so many seconds")] = None,
+    patience: Annotated[float | None, typer.Option(help="Give up after this number of seconds.")] = None,
 ) -> None:
     """Follow a job until it ends. Exit code 1 if it does not end well."""
     with me.member() as member:

@@ -40,7 +40,8 @@ Command = Callable[..., None]
 
 
 class Help(dict[str, str | None]):
-    """Help texts of fields of `ReadOptions` that differ from the usual ones; None: the command has no such option."""
+    """Help texts of fields of `ReadOptions` that differ from the usual ones; None: the command does not have the
+    option."""
 
 
 def command(advice: str = "") -> Callable[[Command], Command]:
@@ -153,7 +154,7 @@ IdColumns = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What a command prints, and whether it replaces a result."""
+    """Options of the output of a command."""
 
     quiet: Quiet = False
     as_json: AsJson = False
@@ -189,7 +190,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisOptions:
-    """What is computed, and how."""
+    """Options of the analysis."""
 
     components: Annotated[
         str,
@@ -244,7 +245,7 @@ class AnalysisOptions:
 
     @property
     def component_count(self) -> int | float | None:
-        """Return what -k means: a number of components, a fraction of the variance, or None for all."""
+        """Value of -k: a number of components, a fraction of the variance, or None for all."""
         if self.components == "all":
             return None
         for convert in (int, float):
@@ -259,7 +260,7 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignOptions:
-    """How the rows of column owners are matched."""
+    """Options of the join of rows of column owners."""
 
     alignment: Annotated[
         str,
@@ -294,7 +295,8 @@ class AlignOptions:
 
         if not id and self.alignment != "aligned":
             raise ValueError(
-                "owners of columns are joined by id: name its column with --id, or give --alignment aligned."
+                "no id column: column owners are joined by id. Name it with --id, or use --alignment aligned if all "
+                "rows are in the same order."
             )
         names = None if not id else id[0] if len(id) == 1 else list(id)
         return Columns(names, self.alignment, self.namespace, minimum, self.fold_case, pieces)

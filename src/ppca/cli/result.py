@@ -42,12 +42,12 @@ FILES = (COMPONENTS, VARIANCE, MODEL, REPORT)
 
 SHARED = "shared.json"
 KEPT = (SHARED,)
-"""What a fit with --keep adds: the public facts of the shared model. Its shares lie elsewhere, see `shares`."""
+"""Files that a fit with --keep adds: the public facts of the kept model. `shares` manages its shares."""
 
 KNOWN = (*FILES, *KEPT)
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that spreadsheets take for a formula."""
+"""First characters of a cell that spreadsheets interpret as a formula."""
 
 BAR_WIDTH = 20
 MAX_LINES = 20
@@ -104,7 +104,7 @@ def csv_names(names: Iterable[str]) -> list[str]:
 
 
 def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
-    """Return what `ppca fit` prints, as JSON."""
+    """Return the output of `ppca fit --json`."""
     result, account = fitted.result, fitted.account
     summary: dict[str, Any] = {
         "rows": fitted.rows,
@@ -143,7 +143,7 @@ def account_summary(account: Account) -> dict[str, Any]:
 
 
 def print_rows(console: Console, owners: Sequence[str], found: ColumnFit) -> None:
-    """Return how many rows each owner uploaded, and how many all have: the servers saw both."""
+    """Print the numbers of rows that each owner uploaded and that all have. The servers saw both."""
     each = ", ".join(f"{printable(owner)} {rows:,}" for owner, rows in zip(owners, found.rows_of_owners, strict=True))
     text = f"rows: {each}; {found.result['rows']:,} common to all"
     console.print(Text(text), soft_wrap=True)
@@ -192,7 +192,7 @@ def print_openings(console: Console, audit: Sequence[dict[str, Any]]) -> None:
 
 
 def print_account(console: Console, model: PCAModel | SharedFacts, run: Account) -> None:
-    """Return how the solver went, and the traffic, in two lines."""
+    """Print iterations of the solver and traffic, in two lines."""
     console.print(Text(solver_text(model)), soft_wrap=True)
     print_traffic(console, run)
 
@@ -214,7 +214,7 @@ def solver_text(model: PCAModel | SharedFacts) -> str:
 
 
 def print_profile(console: Console, run: Account) -> None:
-    """Return where the time went, stage by stage; times are means of the four servers."""
+    """Print the time of each stage, as mean of the four servers."""
     table = Table(title="Profile", title_justify="left")
     table.add_column("stage")
     for heading in (
@@ -243,7 +243,7 @@ def print_profile(console: Console, run: Account) -> None:
 
 
 def print_kinds(console: Console, run: Account) -> None:
-    """Return where the bytes of the busiest server went, by stage and kind of message."""
+    """Print the bytes of the busiest server by stage and kind of message."""
     table = Table(title="Bytes by kind of message", title_justify="left")
     for heading in ("stage", "kind", "sent", "part"):
         table.add_column(heading, justify="right" if heading in ("sent", "part") else "left")

@@ -42,7 +42,7 @@ def init(
     membership.check_identity(me)
     server = membership.server_of(me.name)
     if server is None:
-        raise ValueError(f"{me.name} has no server in {file}.")
+        raise ValueError(f"{me.name} is not an operator in {file}.")
     here = config.resolve().parent
     content = {
         "server": server,
@@ -97,8 +97,9 @@ def restore(config: ServerFileOption = Path("server.toml")) -> None:
     if missing:
         console.print(
             Text(
-                f"{len(missing)} things are missing (listed above); everything else is restored. Run the command again when "
-                f"the servers named above answer, or start the server without them: ppca server run -c {config}"
+                f"{len(missing)} things are missing (listed above); everything else is restored. Run the command "
+                "again when the servers named above answer, or start the server without them: ppca server run -c "
+                f"{config}"
             ),
             soft_wrap=True,
         )

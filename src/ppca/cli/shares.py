@@ -1,7 +1,7 @@
-"""Where local servers keep shares of models between commands: one folder per server, never inside a result.
+"""Folders in which local servers keep shares of models between commands: one per server, never inside a result.
 
 A result is mailed around; the parts of two servers are the model. So they lie in a folder of the user's state, and the
-result has only the name under which the servers know the model, which nobody can guess.
+result has only the name under which the servers know the model, which is random.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..runtime.store import Store
 from .result import SHARED
 
 NOTE = (
-    "On this machine the shares of all four servers lie with one user: whoever reads the folders of two has the model. "
-    "`ppca forget` erases them."
+    "On this machine the shares of all four servers lie with one user: anyone that can read the folders of two has "
+    "the model. `ppca forget` erases them."
 )
 
 
@@ -45,7 +45,7 @@ def check_state_folder(given: Path | None) -> Path:
 
 
 def new_name() -> str:
-    """A name that nobody can guess."""
+    """Return a random name."""
     return secrets.token_hex(16)
 
 

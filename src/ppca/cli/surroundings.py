@@ -1,4 +1,4 @@
-"""What every command needs from the process that starts it: standard streams, and a current folder that exists."""
+"""Check the environment of a command: open standard streams, and a current folder that exists."""
 
 from __future__ import annotations
 
@@ -30,5 +30,6 @@ def check_surroundings() -> None:
         os.getcwd()
     except OSError as error:
         raise ValueError(
-            f"the current folder cannot be used ({error.strerror}): it was removed. Change to another one (cd) and run again."
+            f"the current folder cannot be used ({error.strerror}): it was removed. Change to another one (cd) and "
+            "run again."
         ) from None

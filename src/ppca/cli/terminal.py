@@ -1,4 +1,4 @@
-"""Where commands print: to terminals and files, in any encoding, and to readers that leave early."""
+"""Printing of commands to terminals, files and pipes, in any encoding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 
 PLAIN = {"…": "...", "×": "x", "µ": "u", "−": "-", "✓": "+", "✗": "x", "→": "->"}
-"""What is printed where the output's encoding lacks a letter; of others a question mark."""
+"""Replacements for characters that the output's encoding lacks; others become a question mark."""
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
@@ -31,6 +31,6 @@ class Terminal(Console):
         super().__init__(stderr=stderr, quiet=quiet)
 
     def on_broken_pipe(self) -> None:
-        """Who reads the output (`| head`) has seen enough: nothing went wrong, and nothing more is printed."""
+        """Stop without an error if the reader of a pipe (`| head`) closes it."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

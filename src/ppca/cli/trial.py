@@ -41,7 +41,7 @@ def trial(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="folder of the trial; an earlier trial there is replaced")
     ] = Path("trial"),
-    vertical: Annotated[bool, typer.Option("--vertical", help="owners of columns instead of owners of rows")] = False,
+    vertical: Annotated[bool, typer.Option("--vertical", help="Use column owners instead of row owners.")] = False,
     stay: Annotated[bool, typer.Option("--stay", help="keep the four servers running until Ctrl-C or SIGTERM")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -142,7 +142,7 @@ class Stage:
         return text
 
     def found(self, owners: list[str]) -> None:
-        """Keys for everybody, one file with all of them, signed by the four operators."""
+        """Make keys for all members and one membership file, signed by the four operators."""
         self.say("1. Everybody makes a key; one file lists the members; the four operators sign it.")
         members = [*OPERATORS, *owners, RECEIVER]
         keys = {}
@@ -252,13 +252,13 @@ class Stage:
         self.tell(RECEIVER, "watch", "job.toml", "--patience", "120")
 
     def fetch(self) -> None:
-        self.say("5. The receiver fetches its result; anybody who has the folder can check it, without any server.")
+        self.say("5. The receiver fetches its result; anyone with the folder can check it, without any server.")
         shutil.rmtree(self.folder / "result", ignore_errors=True)
         self.tell(RECEIVER, "fetch", "job.toml", "-o", "../result")
         self.tell(RECEIVER, "verify", "../result")
 
     def compare(self, scene: object) -> None:
-        """Beside scikit-learn on the pooled table, which nobody in the federation had."""
+        """Compare with scikit-learn on the pooled table, which no member of the federation has."""
         import numpy as np
 
         from ..receiver import PCAModel

@@ -41,7 +41,7 @@ def ui(
 
 
 def checked(folder: Path, job: ProposedJob, federation: Membership) -> list[str]:
-    """Return what was checked of the result of a job in a folder; raises at the first fault."""
+    """Return the list of checks that a result in a folder passed; raise at the first failure."""
     from ..member.fetching import EVIDENCE, Evidence
     from .fetch import verified
 

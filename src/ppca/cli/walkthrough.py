@@ -1,5 +1,4 @@
-"""The scenes of `ppca demo`: who holds which part of scikit-learn's breast-cancer data, and what to compare and
-draw."""
+"""Scenarios of `ppca demo`: partitions of scikit-learn's breast-cancer data, comparisons and plots."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ INK, JOINT = "#1c2733", "#1f5f8b"
 
 @dataclass(frozen=True)
 class Finding:
-    """What somebody finds in the standardised data: components in rows, and the fraction of variance of each."""
+    """Result of a PCA of standardised data: components in rows, and the fraction of variance of each."""
 
     name: str
     rows: int
@@ -102,7 +101,7 @@ def _save(path: Path, heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> Pa
     return path
 
 
-# -- owners of rows ----------------------------------------------------------------------------------------------------
+# -- row owners --------------------------------------------------------------------------------------------------------
 
 
 class Hospitals(Walkthrough):
@@ -127,8 +126,8 @@ class Hospitals(Walkthrough):
         self.alone = [plain_pca(f"{name} alone", table) for name, table in self.tables.items()]
         patients = ", ".join(f"{name} ({len(table)} patients)" for name, table in self.tables.items())
         self.story = (
-            f"Three hospitals: {patients}. They measured the same {len(self.names)} columns and may not show their tables. "
-            "Each sends shares of its sums to four servers, which compute the joint PCA on the shares."
+            f"Three hospitals: {patients}. They measured the same {len(self.names)} columns and may not show their "
+            "tables. Each sends shares of its sums to four servers, which compute the joint PCA on the shares."
         )
 
     def write(self, folder: Path) -> dict[str, Path]:
@@ -139,7 +138,7 @@ class Hospitals(Walkthrough):
 
     def compare(self, console: Console, joint: Finding) -> None:
         table = Table(title="Compared with scikit-learn on the pooled table", title_justify="left")
-        table.add_column("who")
+        table.add_column("owner")
         for heading in ("rows", "ratio error", "angle 1", "angle 1-2", f"angle 1-{COMPONENTS}"):
             table.add_column(heading, justify="right")
         for finding in (joint, *self.alone):
@@ -147,7 +146,8 @@ class Hospitals(Walkthrough):
             table.add_row(finding.name, str(finding.rows), f"{ratio_error(finding, self.truth):.1e}", *angles)
         console.print(table)
         console.print(
-            "ratio error: largest difference of an explained-variance ratio; angle 1-2: between the planes of components 1 and 2",
+            "ratio error: largest difference of an explained-variance ratio; angle 1-2: between the planes of "
+            "components 1 and 2",
             style="dim",
             soft_wrap=True,
         )
@@ -157,7 +157,7 @@ class Hospitals(Walkthrough):
         self._draw_projection(folder / self.figures[1], model)
 
     def _draw_comparison(self, path: Path, joint: Finding) -> None:
-        """Explained variance of everybody, and how far their spaces are from the pooled ones."""
+        """Plot the explained variance of each owner, and the angles between its components and the pooled ones."""
         figure, (left, right) = _axes(2, 11, 4.4)
         numbers = range(1, COMPONENTS + 1)
         _draw_ratios(left, self.truth, joint)
@@ -166,7 +166,7 @@ class Hospitals(Walkthrough):
             left.plot(numbers, finding.ratios, "o--", color=colour, markersize=5, label=finding.name)
             right.plot(numbers, [angle(finding, self.truth, n) for n in numbers], "o--", color=colour, markersize=5)
         right.plot(numbers, [max(angle(joint, self.truth, n), 1e-9) for n in numbers], "o-", color=JOINT, markersize=6)
-        right.set(xlabel="first so many components", title="Angle to the pooled components (degrees)", xticks=numbers)
+        right.set(xlabel="number of components", title="Angle to the pooled components (degrees)", xticks=numbers)
         left.legend(frameon=False)
         _save_figure(figure, path)
 
@@ -190,11 +190,11 @@ class Hospitals(Walkthrough):
         _save_figure(figure, path)
 
 
-# -- owners of columns -------------------------------------------------------------------------------------------------
+# -- column owners -----------------------------------------------------------------------------------------------------
 
 
 class Institutions(Walkthrough):
-    """Of ten measurements a clinic has the means, a laboratory the errors, a registry the worst values.
+    """Column owners: of ten measurements a clinic has the means, a laboratory the errors, a registry the worst values.
 
     Each lists its patients in an order of its own, and does not know some of them.
     """
@@ -203,8 +203,8 @@ class Institutions(Walkthrough):
     data = "scikit-learn's load_breast_cancer, split by columns, joined by patient number"
     folder, figures, options = "institutions", ("loadings.png",), "--vertical --id patient "
     moral = (
-        "No institution learned whom another one knows, and nobody saw a value of another. The servers learned how many patients "
-        "each one has and which pseudonyms match; they cannot tell who is behind a pseudonym."
+        "No institution learned the patients or values of another one. The servers learned how many patients "
+        "each one has and which pseudonyms match; they cannot identify the patient of a pseudonym."
     )
 
     def __init__(self, seed: int = 0) -> None:
@@ -218,10 +218,10 @@ class Institutions(Walkthrough):
         self.truth = plain_pca("joined (scikit-learn)", self.table[everybody])
         counts = ", ".join(f"{owner} ({len(rows)} patients)" for owner, rows in self.known.items())
         self.story = (
-            f"Three institutions: {counts}. Each has ten columns of its own, and they may not show their tables or tell "
-            "each other whom they know. They agree on a key that the servers never see, send keyed pseudonyms in place of "
-            "patient numbers and shares in place of values; four servers match the pseudonyms and compute the joint PCA "
-            "on the shares."
+            f"Three institutions: {counts}. Each has ten columns of its own, and they may not show their tables or "
+            "tell each other whom they know. They agree on a key that the servers never see, send keyed pseudonyms "
+            "instead of patient numbers and shares instead of values; four servers match the pseudonyms and compute "
+            "the joint PCA on the shares."
         )
 
     def write(self, folder: Path) -> dict[str, Path]:
@@ -237,13 +237,13 @@ class Institutions(Walkthrough):
         console.print(
             f"{joint.rows} patients are known to all three, as in the plain join of the tables ({self.truth.rows}). "
             "Compared with scikit-learn on that join: largest difference of an explained-variance ratio "
-            f"{ratio_error(joint, self.truth):.1e}, largest angle between the spaces of the first {COMPONENTS} components "
-            f"{angle(joint, self.truth, COMPONENTS):.0e}°.",
+            f"{ratio_error(joint, self.truth):.1e}, largest angle between the spaces of the first {COMPONENTS} "
+            f"components {angle(joint, self.truth, COMPONENTS):.0e}°.",
             highlight=False,
         )
 
     def draw(self, folder: Path, model: PCAModel, joint: Finding) -> None:
-        """Explained variance, and who contributes what to the first two components."""
+        """Plot the explained variance, and the share of each owner's columns in the first two components."""
         figure, (left, right) = _axes(2, 11, 4.4)
         _draw_ratios(left, self.truth, joint)
         left.legend(frameon=False)

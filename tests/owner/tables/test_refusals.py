@@ -106,7 +106,7 @@ def test_bad_shapes_and_kinds_in_memory(data: Any, message: str) -> None:
         ("a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
         (",a,b\n0,1,2\n", "column 1 has no name. Is it a row index"),
         ("1.5,2.5\n3,4\n", r"first line holds numbers \(1.5, 2.5, ...\) where column names should be"),
-        ("a,b\n", "the table has no rows"),
+        ("a,b\n", "the table is empty"),
     ],
 )
 def test_bad_headers(text: str, message: str, tmp_path: Path) -> None:

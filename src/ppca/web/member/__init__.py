@@ -1,2 +1,2 @@
-"""What an owner or a receiver sees in a browser on its own machine: its jobs, approvals, contributions, results,
+"""Web pages for an owner or a receiver on its own machine: its jobs, approvals, contributions, results,
 audits."""

@@ -1,7 +1,7 @@
-"""Who may use the pages of `ppca ui`: the browser that opened the one-time link, and no site that it visits besides.
+"""Authorise the browser that opened the one-time link of `ppca ui`; reject requests from other sites.
 
-The link becomes a cookie that scripts cannot read, for a path that nobody knows: browsers show cookies to every port of
-a machine, and this one only to who knows the path. What changes anything must come from our own page.
+The link becomes a cookie that scripts cannot read, for a random path: browsers show cookies to every port of
+a machine, and this one only below that path. Requests that change anything must come from our own page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Authorisation:
         return f"http://127.0.0.1:{port}/enter/{self._token}"
 
     async def enter(self, request: web.Request) -> web.StreamResponse:
-        """Let in who has the link, once."""
+        """Authorise the browser with the one-time link, once."""
         if not self._token or not _same(request.match_info["token"], self._token):
             return web.Response(status=403, text=CLOSED)
         self._token = ""
@@ -53,7 +53,7 @@ class Authorisation:
 
 
 def _is_ours(request: web.Request) -> bool:
-    """Return whether the page that made a request is of this server. Browsers say so of everything that is no plain
+    """Return whether the page that made a request is of this server. Browsers state it for every request except plain
     visit."""
     if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
         return False

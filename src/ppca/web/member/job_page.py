@@ -1,4 +1,4 @@
-"""Where a job stands for one member: what there is for it to do, and the steps of the job. Pure functions of what is
+"""The state of a job for one member: its tasks, and the steps of the job. Pure functions of what is
 known."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TITLES = {
     (
         "pca/1",
         WIDE_COLUMNS,
-    ): "Joint principal components of the columns of all owners, who have fewer rows than columns",
+    ): "Joint principal components of the columns of all owners, with fewer rows than columns",
     ("infer/1", NEW_ROWS): "Use of a kept model on new rows",
     ("infer/1", NEW_COLUMNS): "Use of a kept model on new rows",
 }
@@ -103,7 +103,7 @@ def standing_of(known: Known, membership: Membership, me: str, fetched: bool, no
         job_state=job_state,
         objects=objects,
         progress=known.progress if job_state.stage == RUNNING else None,
-        roles=tuple(roles or ["who submitted it"]),
+        roles=tuple(roles or ["submitter"]),
         todo=todo,
         approved=me in proposal.members and not lacks_approval and not lacks_offer,
         contributed=contributed,

@@ -41,14 +41,14 @@ def _nothing() -> None:
 
 
 class Notifier:
-    """Rung in any thread, heard in the event loop by everybody who waits."""
+    """Event that any thread can set and that coroutines of the event loop wait for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._ring)
 
     def _ring(self) -> None:
@@ -101,7 +101,7 @@ class Pages:
     def _found(self, request: web.Request) -> JobPage:
         known = self.following.one(request.match_info["job"])
         if known is None:
-            raise web.HTTPNotFound(text=f"There is no such job, or {self.member.name} has no part in it.\n")
+            raise web.HTTPNotFound(text=f"Job not found, or {self.member.name} is not a member of it.\n")
         return self._standing(known)
 
     def _render(self, template: str, **content: Any) -> web.Response:
@@ -233,9 +233,9 @@ class Pages:
 
         def body(member: MemberClient, told: Told) -> str:
             if not why:
-                raise ValueError("say why: everybody in the job sees the reason. Nothing was sent.")
+                raise ValueError("no reason given. All members of the job see the reason. Nothing was sent.")
             member.refuse(job, why)
-            return "You have refused this job; it ends for everybody."
+            return "You have refused this job. It has ended for everyone."
 
         return await self._do(request, "refuse", body, patience=QUICK)
 

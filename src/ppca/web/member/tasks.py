@@ -1,4 +1,4 @@
-"""What a member has asked its process to do, and how far that is: one thing at a time for each job."""
+"""Background tasks of a member and their progress: at most one at a time for each job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REMEDIES = {
     "thousands": "name the thousands separator in the form",
     "id": "name the column of the ids in the form",
 }
-"""What the form offers against what an owner's data are refused for."""
+"""Hints on fields of the form for errors about an owner's data."""
 
 Told = Callable[[str, float | None], None]
 Body = Callable[[Told], str]
@@ -78,7 +78,7 @@ class MemberTasks:
 
 
 def in_words(error: Exception) -> str:
-    """The message, with what the form offers in place of parameters."""
+    """Return the message with fields of the form instead of parameters."""
     if isinstance(error, SpecError):
         return f"{error.field.rpartition('.')[2]} {error.value}: {error.cause}."
     found = [REMEDIES[name] for name in getattr(error, "options", ()) if name in REMEDIES]

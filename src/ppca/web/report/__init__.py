@@ -1,4 +1,4 @@
-"""What a person gets of a joint PCA: one self-contained page, and the tables that the command line prints as well."""
+"""The report of a joint PCA: one self-contained page, and tables that the command line also prints."""
 
 from ...html.formats import angle_error, below_resolution, duration, percent, size
 from .account import KindLine, OpeningLine, StageLine, kind_lines, opening_lines, stage_lines

@@ -11,7 +11,7 @@ from ...native import clock
 from ...runtime import Account
 
 RECEIVERS = {"servers": "all servers", "client": "receiver"}
-"""Who got to see an opened value; other names are receivers as the job named them."""
+"""Display names of recipients of opened values; other names are receivers of the job."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def stage_lines(run: Account) -> list[StageLine]:
 
 @dataclass(frozen=True)
 class KindLine:
-    """What the busiest server sent of one kind of message in one stage."""
+    """Bytes of the busiest server for one kind of message in one stage."""
 
     stage: str
     kind: str

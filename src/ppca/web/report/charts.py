@@ -243,7 +243,7 @@ def _cross(middle: float, centre: float, radius: float, across: float | None = N
 
 
 def _plane_axes(model: PCAModel, height: float) -> list[str]:
-    """Return what the two directions are: component 1 to the right, component 2 upwards."""
+    """Draw the axes of the plane: component 1 to the right, component 2 upwards."""
     ratios = model.explained_variance_ratio
     text = f"across: component 1 ({percent(float(ratios[0]))})"
     if len(ratios) > 1:

@@ -37,7 +37,7 @@ UNSEEN = {
     True: "Nothing else left the sharing: no value of a row, no id, and no intermediate matrix was seen by any server, any other "
     "owner or the receiver. Beside this list, the servers saw how many rows every owner uploaded.",
 }
-"""What nobody saw, by owners of rows and of columns."""
+"""Values that no server saw, for row owners and for column owners."""
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Browsers are told to load nothing and to run no script, whatever a column may be called."""
@@ -82,7 +82,7 @@ def write_report(
         + "\n".join(part for part in body if part)
         + "\n</main>\n</body>\n</html>\n"
     )
-    path.write_bytes(page.encode("utf-8", "backslashreplace"))  # a file's name may hold bytes that are no text
+    path.write_bytes(page.encode("utf-8", "backslashreplace"))  # a file name can contain bytes that are not text
 
 
 def chart_style() -> str:
@@ -143,7 +143,7 @@ def _noise(model: PCAModel) -> tuple[str, str]:
 
 
 def _columns(model: PCAModel) -> str:
-    """Return what the components are made of: circle, strongest columns, and the map of all loadings."""
+    """Return the section on loadings: circle, strongest columns, and the map of all loadings."""
     names, (kept, width) = model.column_names, model.components.shape
     shown = min(kept, charts.MAP_COMPONENTS)
     which = f"the first {shown} of {kept} components" if shown < kept else "every component"
@@ -153,8 +153,9 @@ def _columns(model: PCAModel) -> str:
     if kept > 1:
         exact = correlations(model) is not None
         what = (
-            "Each arrow is a column; its tip is at its correlations with components 1 and 2. An arrow that reaches the circle is "
-            "explained by these two. Columns in the same direction vary together, in opposite directions against each other."
+            "Each arrow is a column; its tip is at its correlations with components 1 and 2. An arrow that reaches "
+            "the circle is explained by these two. Columns in the same direction vary together, in opposite "
+            "directions against each other."
             if exact
             else "Each arrow is a column; its length says how much of the variance of components 1 and 2 comes from it "
             "(longest arrow = 1)."
@@ -197,7 +198,7 @@ def _strongest(index: int, component: Floats, names: list[str], short: list[str]
 
 
 def _scores(model: PCAModel, scores: Mapping[str, Floats]) -> str:
-    """Rows as points. They were projected where the page was written; nobody else has seen them."""
+    """Rows as points. They were projected on the machine that wrote the page and were not sent."""
     if not scores:
         return ""
     count = sum(map(len, scores.values()))
@@ -244,7 +245,7 @@ def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
 
 
 def _opened(heading: str, lines: Sequence[OpeningLine]) -> str:
-    """Return what one reader got; units, which only say how to read the other numbers, are folded."""
+    """Return the openings to one reader; units, which only scale other numbers, are folded."""
     heads = ["what", "shape", "times", "why"]
     tables = []
     for some in ([line for line in lines if not is_unit(line.what)], [line for line in lines if is_unit(line.what)]):
@@ -271,8 +272,7 @@ def _computed(model: PCAModel, settings: Mapping[str, Any], owners: Sequence[str
         factor, chance = model.certificate["factor"], model.certificate["probability"]
         largest = (
             f"checked on shares: no component is missing whose variance is above {factor:.2f} times that of the last "
-            f"one and "
-            f"above {model.certificate['floor']:.1g} of the total; such a one is overlooked with probability "
+            f"one and above {model.certificate['floor']:.1g} of the total; such a one is overlooked with probability "
             f"{chance:.0e}"
         )
     facts = {
@@ -304,8 +304,8 @@ def _costs(run: Account) -> str:
     return _section(
         "Costs",
         f"<p>{counted(run.rounds, 'communication round')}; {size(max(run.bytes_sent))} sent by the busiest server; "
-        f"{duration(run.seconds)} on the servers, computing included.</p>"
-        f"{_table(['stage', 'rounds', 'sent', 'time in rounds'], [*rows, total], numbers=3, skip=1)}"
+        f"{duration(run.seconds)} on the servers, computing "
+        f"included.</p>{_table(['stage', 'rounds', 'sent', 'time in rounds'], [*rows, total], numbers=3, skip=1)}"
         '<p class="note">Sent: by the busiest server. Time in rounds: sending and waiting for peers, mean of the four servers. '
         "Agreeing on keys is 1 round a run.</p>",
     )
