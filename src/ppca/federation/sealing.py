@@ -85,7 +85,7 @@ def seal(plain: bytes, public: bytes, **info: Any) -> bytes:
 
 
 def is_usable(public: bytes) -> bool:
-    """Whether these bytes are a public half to which something can be sealed."""
+    """Return whether these bytes are a public half to which something can be sealed."""
     try:
         seal(b"", public, what="test")
     except ObjectRefused:

@@ -1,7 +1,8 @@
 """The analysis "regression/1": joint linear regression of one column on all others.
 
 Servers solve on shares and open two bits: whether the columns are far enough from linearly dependent, then whether the
-solution is as accurate as promised. If one of them is 0, the job ends and nothing else is opened. See `algorithms.regression`.
+solution is as accurate as promised. If one of them is 0, the job ends and nothing else is opened. See
+`algorithms.regression`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ OPENED = {
     CORRELATION: ("correlation matrix",),
     INFLATION: ("variance inflation factors",),
 }
-"""What is revealed for each part."""
+"""The values that are revealed for each part of the result."""
 
 WHOLE = ("coefficients", "intercept", "errors", "r2", "residuals")
 """The parts of `RESULT`."""
@@ -50,7 +51,8 @@ MAX_ALPHA = 1e8
 class JointRegression(Analysis):
     """Coefficients of a regression of the column `target` on all other columns, with an intercept.
 
-    method: one of `METHODS`. alpha: the penalty of ridge. scaled: the penalty is for columns divided by their deviation.
+    method: one of `METHODS`. alpha: the penalty of ridge. scaled: the penalty is for columns divided by their
+    deviation.
     """
 
     NAME: ClassVar[str] = "regression/1"
@@ -137,7 +139,7 @@ class JointRegression(Analysis):
 
 
 async def _check(found: Regression, method: str) -> None:
-    """Opens the condition bit, then the verification bit, and refuses the job if one of them is 0."""
+    """Open the condition bit, then the verification bit, and refuse the job if one of them is 0."""
     acceptable, solved = await together(
         is_acceptable(found.system.varies, found.solution.inflation), is_solved(found.solution)
     )
@@ -149,7 +151,7 @@ async def _check(found: Regression, method: str) -> None:
             RIDGE: "Choose a penalty that is larger, or smaller if it outweighs the data by far, or leave out columns",
         }[method]
         raise Refusal(
-            "the regression has no reliable solution: a column is constant, or columns are (nearly) linearly dependent (their "
+            "the regression does not have a reliable solution: a column is constant, or columns are (nearly) linearly dependent (their "
             f"variance inflation factors sum to more than 2^20). {advice}. Nothing but this bit was opened."
         )
     if not await solved.open(what="verification bit", why="is the solution as accurate as promised"):
@@ -178,7 +180,7 @@ async def _values(found: Regression, parts: Collection[str]) -> dict[str, tuple[
 def _revealed(
     receiver: str, parts: Collection[str], values: dict[str, tuple[SecretArray, ...]], rows: Any
 ) -> dict[str, Any]:
-    """What one receiver gets, by the name of the opening."""
+    """Return what one receiver gets, by the name of the opening."""
     why = "agreed result"
     found = {} if isinstance(rows, int) else {"rows": rows.reveal(receiver, what="number of rows", why=why)}
     for part in parts:

@@ -42,7 +42,7 @@ def check_fit(result: dict[str, Any], columns: int, *, standardized: bool) -> No
             _exponents(result, "exponents", columns if standardized else 1)
             if "values" in result and not standardized and np.asarray(result["exponents"]).max() > MAX_SQUARE_EXPONENT:
                 raise ImpossibleResult(
-                    "a column has deviations above 1e154, whose square is no number of a double. Standardize the columns, or "
+                    "a column has deviations above 1e154, whose square does not fit into a double. Standardize the columns, or "
                     "choose a larger unit for this column"
                 )
     except ImpossibleResult:

@@ -1,4 +1,5 @@
-"""The result of a joint regression, in the units of the data: coefficients, errors, tests, and what describes the fit."""
+"""The result of a joint regression, in the units of the data: coefficients, errors, tests, and what describes the
+fit."""
 
 from __future__ import annotations
 
@@ -31,10 +32,10 @@ ARRAYS = ("coefficients", "standard_errors", "correlation", "inflation")
 
 @dataclass
 class RegressionModel:
-    """What one receiver got of a regression; None: it was not revealed to it.
+    """Result of a regression for one receiver; None: not revealed to it.
 
-    columns: names of the columns beside the target. standard_errors: of the coefficients, then of the intercept; NaN if they are
-    below the resolution, or without a degree of freedom. correlation: of the columns and the target (last).
+    columns: names of the columns beside the target. standard_errors: of the coefficients, then of the intercept; NaN if
+    they are below the resolution, or without a degree of freedom. correlation: of the columns and the target (last).
     """
 
     target: str
@@ -135,7 +136,7 @@ class RegressionModel:
 
     @property
     def p_values(self) -> Floats | None:
-        """Of the t tests that a coefficient is zero, two-sided."""
+        """p values of the two-sided t tests that a coefficient is zero."""
         if self.t_values is None:
             return None
         from scipy.special import stdtr
@@ -160,7 +161,7 @@ class RegressionModel:
         return np.asarray(rows @ self.coefficients + self.intercept)
 
     def remarks(self) -> list[str]:
-        """What a reader must know of the numbers, in sentences."""
+        """Return what a reader must know of the numbers, in sentences."""
         found = []
         if self.standard_errors is not None and self.freedom <= 0:
             found.append(

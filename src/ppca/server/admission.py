@@ -22,7 +22,8 @@ from .object_rules import WRITERS, chunks_of, refuse_unless, summands_of
 
 MAX_JOB = 1 << 20
 MAX_JOB_BYTES, MAX_OPEN_BYTES = 1 << 28, 1 << 23
-"""Bytes of the job files of one member, all of them and those of jobs that are not over, which a server parses now and then."""
+"""Bytes of the job files of one member, all of them and those of jobs that are not over, which a server parses now and
+then."""
 
 MAX_CONTRIBUTION = 1 << 20
 MAX_OBJECTS = 1 << 14

@@ -2,15 +2,16 @@
 
 Every job needs all four servers, and each server has `jobs_at_once` places. The protocol uses signed objects only:
 
-1. **Order.** Server 0 gives every job a place in its offer (`place`, counted up). Jobs for which everything is there form the
-   queue. Members take turns: the next job is one of the member that has fewest attempts under way; among these, of the member
-   whose last start is longest ago; of its jobs, the one with the lowest place. `turn` in a start counts starts. So the order is
-   a function of signed objects, and all servers compute the same queue from the same objects. A job that several members
-   submitted counts for each of them, and takes the first of their turns.
-2. **Proposal.** Server 0 publishes `start` (job, attempt, turn) for the first job of the queue if it has a free place and no
-   other proposal is open that has not begun.
-3. **Reservation.** A server that sees an open attempt reserves one of its places, prepares it (a worker process has loaded the
-   program and all inputs) and publishes `ready`. If it has no free place it waits; among several it takes the lowest turn.
+1. **Order.** Server 0 gives every job a place in its offer (`place`, counted up). Jobs for which everything is there
+   form the queue. Members take turns: the next job is one of the member that has fewest attempts under way; among
+   these, of the member whose last start is longest ago; of its jobs, the one with the lowest place. `turn` in a start
+   counts starts. So the order is a function of signed objects, and all servers compute the same queue from the same
+   objects. A job that several members submitted counts for each of them, and takes the first of their turns.
+2. **Proposal.** Server 0 publishes `start` (job, attempt, turn) for the first job of the queue if it has a free place
+   and no other proposal is open that has not begun.
+3. **Reservation.** A server that sees an open attempt reserves one of its places, prepares it (a worker process has
+   loaded the program and all inputs) and publishes `ready`. Without a free place it waits; among several it takes
+   the lowest turn.
 4. **Begin.** A server begins when it has seen `ready` of all four for this job and attempt.
 5. **End.** Every server that reserved a place says once what became of the attempt: `finished`, `failed` or
    `withdrawn`. One `failed` or `withdrawn` closes the attempt: a server that sees it stops its own worker at once and
@@ -68,9 +69,9 @@ PROPOSE, PREPARE, BEGIN, STOP = "propose", "prepare", "begin", "stop"
 class View:
     """Facts about the attempts of one job, from its objects.
 
-    waiting: everything is there, and no attempt is open. ready: servers that have announced the last attempt. ended: whether
-    this server has said what became of it. failures, idle: attempts that failed, and that did not begin, since the last success
-    or resumption. turn: of the last start. others: further members that have submitted the same job.
+    waiting: everything is there, and no attempt is open. ready: servers that have announced the last attempt. ended:
+    whether this server has said what became of it. failures, idle: attempts that failed, and that did not begin, since
+    the last success or resumption. turn: of the last start. others: further members that have submitted the same job.
     """
 
     job: str
@@ -92,7 +93,8 @@ class View:
 
     @classmethod
     def of(cls, job: str, objects: Objects, membership: Membership, me: str, *, startable: bool) -> View:
-        """From the objects of a job. me: this server's operator. startable: whether everything is there and it may run now."""
+        """From the objects of a job. me: this server's operator. startable: whether everything is there and it may run
+        now."""
         attempts, members = Attempts.of(objects, membership), submitters(objects)
         return cls(
             job=job,
@@ -116,7 +118,8 @@ def place_of(objects: Objects, proposer: str) -> int:
 
 
 def submitters(objects: Objects) -> list[str]:
-    """The members that submitted a job. Every member with a part in it may: none takes the turn of another one by that."""
+    """The members that submitted a job. Every member with a part in it may: none takes the turn of another one by
+    that."""
     return sorted({header.author for header in objects.of("job")})
 
 

@@ -2,8 +2,8 @@
 is lost.
 
 News only tell which jobs to look at again. What counts is what all servers have of them, with signatures checked
-(`ServerConnections.headers`). Which jobs there are follows from the lists of all servers, as for commands: one server can neither
-hide a job nor have the others asked for many that do not exist.
+(`ServerConnections.headers`). Which jobs there are follows from the lists of all servers, as for commands: one server
+can neither hide a job nor have the others asked for many that do not exist.
 """
 
 from __future__ import annotations
