@@ -200,7 +200,8 @@ def _check_width(rows: SecretArray, model: dict[str, SecretArray], kind: str) ->
     count, width = model["vectors"].shape
     if kind == INVERSE and rows.shape[1] > count:
         raise Refusal(
-            f"coordinates of shape {rows.shape} do not fit a model of {count} components; give at most this number of columns"
+            f"coordinates of shape {rows.shape} do not fit a model of {count} components; give at most this number "
+            "of columns"
         )
     if kind != INVERSE and rows.shape[1] != width:
         raise Refusal(f"rows of shape {rows.shape} do not fit a model of {width} columns; give the columns of the fit")

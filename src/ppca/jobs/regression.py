@@ -151,13 +151,14 @@ async def _check(found: Regression, method: str) -> None:
             RIDGE: "Choose a penalty that is larger, or smaller if it outweighs the data by far, or leave out columns",
         }[method]
         raise Refusal(
-            "the regression does not have a reliable solution: a column is constant, or columns are (nearly) linearly dependent (their "
-            f"variance inflation factors sum to more than 2^20). {advice}. Nothing but this bit was opened."
+            "the regression does not have a reliable solution: a column is constant, or columns are (nearly) "
+            f"linearly dependent (their variance inflation factors sum to more than 2^20). {advice}. Nothing but "
+            "this bit was opened."
         )
     if not await solved.open(what="verification bit", why="is the solution as accurate as promised"):
         raise Refusal(
-            "the check on shares failed: the solution is less accurate than promised, and was not revealed. Run the job again; "
-            "if it fails again, leave out columns that depend on others."
+            "the check on shares failed: the solution is less accurate than promised, and was not revealed. Run the "
+            "job again; if it fails again, leave out columns that depend on others."
         )
 
 
