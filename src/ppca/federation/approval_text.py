@@ -37,7 +37,8 @@ FEW_ROWS = 10
 """Minimum number of common rows below which approvers are warned of the covariance of few people."""
 
 ENOUGH_ROWS = 200
-"""Minimum number of common rows below which approvers are warned of an owner with many columns; or twice these columns."""
+"""Minimum number of common rows below which approvers are warned of an owner with many columns; or twice these
+columns."""
 
 
 def terms(job: JobSpec, me: str) -> list[str]:
@@ -158,7 +159,7 @@ def _nature_of_columns(job: JobSpec) -> list[str]:
 
 
 def _few_common_rows(job: JobSpec) -> list[str]:
-    """Return what covariances of few rows reveal, if the job allows so few."""
+    """Return what covariances of few rows reveal, if the job allows few."""
     assert job.data.align is not None
     minimum, width = job.data.align.minimum, max(job.data.widths)
     advised = max(ENOUGH_ROWS, 2 * width)
