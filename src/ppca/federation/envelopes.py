@@ -11,8 +11,9 @@ compute:
 - Server 0 has R0 - C0, server 3 has C1 - R1. They are equal only if R0 + R1 = C0 + C1: both splits are of the same
   numbers.
 
-All servers see all five digests. A server that holds R0 knows R1 for every guess of the numbers, so a digest of R1 alone
-would let it test guesses. Therefore the first message shares `BLIND`: 256 random bits that the owner forgets. No server
+All servers see all five digests. A server that holds R0 knows R1 for every guess of the numbers, so a digest of R1
+alone would let it test guesses. Therefore the first message shares `BLIND`: 256 random bits that the owner forgets. No
+server
 knows them: it has one summand of each split, and the summands of the difference that it lacks contain them.
 """
 

@@ -12,8 +12,8 @@ class Refusal(ValueError):
 class NoResult(Refusal):
     """All four servers find, from facts that all of them see, that a job can have no result.
 
-    This is the answer of the job, not a failure: the servers keep their links. cause: a word by which an interface knows which
-    hints to add. facts: what the servers tell with the answer.
+    This is the answer of the job, not a failure: the servers keep their links. cause: a word by which an interface
+    knows which hints to add. facts: what the servers tell with the answer.
     """
 
     def __init__(self, why: str, cause: str | None = None, **facts: Any) -> None:
@@ -23,6 +23,6 @@ class NoResult(Refusal):
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What the servers return instead of a result."""
+        """Return what the servers return instead of a result."""
         cause = {} if self.cause is None else {"cause": self.cause}
         return {**self.facts, "refused": str(self), **cause}

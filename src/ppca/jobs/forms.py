@@ -1,4 +1,5 @@
-"""A job on one server: chunks of the owners become a shared table, by the form of the data, and the analysis runs on it."""
+"""A job on one server: chunks of the owners become a shared table, by the form of the data, and the analysis runs on
+it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _ENTER: dict[str, Callable[[Party, JobSpec, Uploads], Awaitable[Any]]] = {
 async def compute(party: Party, job: JobSpec, uploads: Uploads) -> dict[str, Any]:
     """Run a job on what its owners have sent; return the answer, in which revealed values are sealed.
 
-    fit: the name of the run whose shares the result is made of, see `kept.keep`. What was uploaded is closed at the end.
+    fit: the name of the run whose shares the result is made of, see `kept.keep`. What was uploaded is closed at the
+    end.
     """
     try:
         table = await _ENTER[job.data.form](party, job, uploads)
@@ -42,6 +44,7 @@ async def compute(party: Party, job: JobSpec, uploads: Uploads) -> dict[str, Any
 
 
 def digest_of(job: JobSpec, uploads: Uploads) -> bytes:
-    """Return a digest of a job and of the shapes of what its owners have sent. Four servers compute only if all have the same."""
+    """Return a digest of a job and of the shapes of what its owners have sent. Four servers compute only if all have
+    the same."""
     text = json.dumps([as_data(job), uploads.shapes], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES, person=b"ppca job").digest()

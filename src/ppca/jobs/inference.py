@@ -125,7 +125,8 @@ async def use(
 ) -> dict[str, Any]:
     """Use the kept model of this name on new rows, for what the one receiver of the job gets.
 
-    threshold: in squared units of the data; contamination: a fraction of the rows. If rows were joined by tags, the receiver is
+    threshold: in squared units of the data; contamination: a fraction of the rows. If rows were joined by tags, the
+    receiver is
     told their tags: if it is one of the owners, it knows its ids by them.
     """
     ((receiver, parts),) = job.receivers.items()
@@ -148,7 +149,8 @@ async def use(
 
 
 def _threshold(threshold: float, job: JobSpec) -> float:
-    """The threshold of a job in squared units of the servers. If all columns were constant, unit and scores are zero."""
+    """The threshold of a job in squared units of the servers. If all columns were constant, unit and scores are
+    zero."""
     scale = scale_of(job)
     if not math.ldexp(1.0, scale):
         return HIGHEST
@@ -230,10 +232,11 @@ async def _verdicts(
 
 
 async def largest(score: SecretArray, count: int, party: Party) -> SecretArray:
-    """Return bits that mark the `count` largest of non-negative scores (more if scores are equal), but none that is zero.
-    Opens nothing.
+    """Return bits that mark the `count` largest of non-negative scores (more if scores are equal), but none that is
+    zero. Opens nothing.
 
-    Bisection for the threshold with a secret interval, which starts at one ulp: its width is 2^span, and in the end one ulp.
+    Bisection for the threshold with a secret interval, which starts at one ulp: its width is 2^span, and in the end one
+    ulp.
     Four rounds per step: compare all scores with the midpoint, count, compare the count, keep one half.
     """
     wide = score.dtype.span

@@ -1,4 +1,5 @@
-"""The forms "new-rows", "new-columns" and "coordinates": uploaded rows in units of a kept model, read a batch at a time."""
+"""The forms "new-rows", "new-columns" and "coordinates": uploaded rows in units of a kept model, read a batch at a
+time."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ NUMBERS = 1 << 19
 class SharedRows:
     """New rows. count: their number, which servers see. batches: reads all rows again.
 
-    common: whether they are the rows that several owners have in common. tags: of these rows, if they were joined by tags.
+    common: whether they are the rows that several owners have in common. tags: of these rows, if they were joined by
+    tags.
     """
 
     count: int
@@ -68,7 +70,8 @@ def check_number(rows: int, least: int | None) -> None:
 async def _check(
     party: Party, uploads: Uploads, rows: int, batches: Iterator[SecretArray], data: Data, owners: Sequence[str]
 ) -> None:
-    """Refuse owners whose new rows are out of range: their squares would overflow, and scores would be of no rows at all."""
+    """Refuse owners whose new rows are out of range: their squares would overflow, and scores would be of no rows at
+    all."""
     kind = row_type(data.standardize)
     widths = [spool.width // kind.limbs for _, spool in sorted(uploads.rows.items())]
     ranges, whose = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)

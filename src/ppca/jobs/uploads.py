@@ -1,7 +1,8 @@
-"""What one server has of the chunks of a job: inputs, rows as shares with their tags, and the rows that all owners have.
+"""What one server has of the chunks of a job: inputs, rows as shares with their tags, and the rows that all owners
+have.
 
-A form of column owners begins with `align`: which rows all owners have, from their tags (or: all rows, when owners agreed on
-the order).
+A form of column owners begins with `align`: which rows all owners have, from their tags (or: all rows, when owners
+agreed on the order).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ MATCH, ORDER = "match", "order"
 class Uploads:
     """What the owners have sent of one job to this server.
 
-    memory: bytes that inputs may take in memory. workers: who computes local products, see `pools`. rows, tags, orders: by table.
+    memory: bytes that inputs may take in memory. workers: who computes local products, see `pools`. rows, tags, orders:
+    by table.
     common: by table, the positions of the rows that all owners have.
     """
 
@@ -54,7 +56,8 @@ class Uploads:
     def add(self, part: Part) -> None:
         """Take a chunk: rows go into the spool of their table, inputs stay as packets until the job runs.
 
-        Raises `Refusal` for packets of wrong sizes, or of more bytes than the operator allows, before memory is taken for them.
+        Raises `Refusal` for packets of wrong sizes, or of more bytes than the operator allows, before memory is taken
+        for them.
         """
         size = check_packets(part.packets, self.server, self.memory, 0 if part.rows else self._taken)
         if not part.rows:
@@ -192,7 +195,8 @@ def tables_of(data: Data) -> list[str]:
 
 
 def _other_order(orders: dict[int, bytes], counts: list[int], every: list[str]) -> str | None:
-    """Why tables are not aligned, from their numbers of rows and the keyed digests of their ids. every: names of the tables."""
+    """Return why tables are not aligned, from their numbers of rows and the keyed digests of their ids. every: names of
+    the tables."""
     count = len(counts)
     if len(set(counts)) > 1:
         listed = ", ".join(f"{name}: {rows:,}" for name, rows in zip(every, counts, strict=False))

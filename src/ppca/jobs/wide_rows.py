@@ -1,4 +1,5 @@
-"""The form "wide-rows": row owners who together have fewer rows than columns. Their shared rows and the products of these."""
+"""The form "wide-rows": row owners who together have fewer rows than columns. Their shared rows and the products of
+these."""
 
 from __future__ import annotations
 

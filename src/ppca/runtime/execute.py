@@ -21,7 +21,8 @@ KEY_STAGE = "key agreement"
 class Ran:
     """One server's account of a run: its result (parts of it still sealed) and what it counted.
 
-    keeps: whether it waits for word that the others have finished too, before it keeps or erases what the program wants.
+    keeps: whether it waits for word that the others have finished too, before it keeps or erases what the program
+    wants.
     """
 
     result: Any
@@ -36,8 +37,8 @@ class Task:
     """What all four servers run together.
 
     digest: of the job, or of the program, and of the shapes of its inputs; servers with another one compute nothing.
-    body: makes the coroutine. rules: all that may leave the sharing (`protocol.opening.limits`); None: anything, for programs of
-    developers.
+    body: makes the coroutine. rules: all that may leave the sharing (`protocol.opening.limits`); None: anything, for
+    programs of developers.
     """
 
     digest: bytes
@@ -70,7 +71,8 @@ def execute(
 
 
 class _Stages:
-    """Names the stages of a program: rounds and bytes are counted by the mesh, elapsed and local time and kinds of bytes here.
+    """Names the stages of a program: rounds and bytes are counted by the mesh, elapsed and local time and kinds of
+    bytes here.
 
     Stages follow each other; where one stands inside another, the time of the inner is in both.
     """

@@ -75,8 +75,10 @@ class LocalServers:
     timeout: timeout of one communication round in seconds.
     threads: threads of each server's kernels; by default a quarter of the cores (see `cores`).
     state: folder in which the servers keep shares between runs (one sub-folder per server), or None: in memory only.
-    developer: whether the servers run programs of files and modules that the client names, which is any code; else jobs only.
-    workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server itself.
+    developer: whether the servers run programs of files and modules that the client names, which is any code; else jobs
+    only.
+    workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server
+    itself.
     dask: Dask clusters by server, four different ones, for workers="dask". Whoever starts local servers is the operator
     of all four, so the variables of one server's cluster (`operator`) do not reach them.
     """
@@ -247,7 +249,8 @@ class LocalServers:
         public: Mapping[str, Any],
         progress: Progress | None = None,
     ) -> Outcome:
-        """Run a program on the packets (by server) of its secret inputs and on its public parameters: developer servers only.
+        """Run a program on the packets (by server) of its secret inputs and on its public parameters: developer servers
+        only.
 
         The servers continue after a program that failed. If one of them has ended, all four are stopped.
         """

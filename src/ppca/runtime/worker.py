@@ -69,7 +69,8 @@ LOCAL, FEDERATION, DEVELOPER = (
 
 
 class Worker:
-    """The life of one server. passed: where connections come from in a federation; None: local, with a port of its own."""
+    """The life of one server. passed: where connections come from in a federation; None: local, with a port of its
+    own."""
 
     def __init__(
         self,
@@ -243,7 +244,8 @@ class Worker:
             self._teller(text, fraction)
 
     def _settle(self, staged: Staged) -> None:
-        """Keep what the job wants to keep once the parent has heard all four servers. In a federation, the parent keeps it."""
+        """Keep what the job wants to keep once the parent has heard all four servers. In a federation, the parent keeps
+        it."""
         if self.passed is not None:
             self._ended = True
             return
@@ -292,8 +294,9 @@ def attempt(
 ) -> int:
     """Run one attempt of a federation in this process; return its exit code.
 
-    control: the control channel. passed: brings connections of the mesh port. parent: number of the process that started this
-    one. memory: bytes that inputs may take; a message may have twice as many, as chunks and kept records are larger.
+    control: the control channel. passed: brings connections of the mesh port. parent: number of the process that
+    started this one. memory: bytes that inputs may take; a message may have twice as many, as chunks and kept records
+    are larger.
     """
     harden(parent)
     kernels.set_threads(threads)

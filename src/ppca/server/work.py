@@ -19,9 +19,11 @@ class Work:
     """One attempt as one server sees it.
 
     session: the same on all four servers, another one in every attempt. addresses: of the mesh ports, by server.
-    job: as plain data, with the names under which servers keep models. chunks: what the owners have sent; may be a generator.
+    job: as plain data, with the names under which servers keep models. chunks: what the owners have sent; may be a
+    generator.
     workers: who computes local products, see `pools`.
-    kept: records that the program may recall, by name. timeout: seconds of one round; start_timeout: until all servers are there;
+    kept: records that the program may recall, by name. timeout: seconds of one round; start_timeout: until all servers
+    are there;
     attempt_timeout: of the whole attempt, however the other servers behave.
     input_bytes: bytes that the inputs may take in memory.
     """
@@ -41,7 +43,7 @@ class Work:
     input_bytes: int = 4 << 30
 
     def links(self) -> dict[str, Any]:
-        """What the worker is told to find its peers."""
+        """Return what the worker is told to find its peers."""
         return {
             "session": self.session.hex(),
             "addresses": {str(server): list(address) for server, address in self.addresses.items()},
