@@ -51,7 +51,7 @@ class _Check:
         self.lengths: list[int | None] = [None] * len(self.widths)
         """Length of the columns of every table, if columns are sent."""
         self.blinded = False
-        """Whether the first message has arrived."""
+        """True once the first message has arrived."""
         self.inputs = 0
         """Number of messages with inputs so far: one for each table, in the order of the tables."""
 

@@ -46,7 +46,7 @@ async def enter(party: Party, job: JobSpec, uploads: Uploads) -> JointCovariance
         raise NoResult(refused, rows=rows)
     limit = None if data.align is None else data.align.row_share_at_most
     if limit is not None and rows * math.sqrt(max(widths)) >= MAX_SIZE:
-        raise NoResult(f"row_share_at_most cannot be checked for {rows:,} common rows; leave it out", rows=rows)
+        raise NoResult(f"row_share_at_most cannot be checked for {rows:,} common rows; omit it", rows=rows)
     drop_sums(party, job.keep)
     parts = 5 if own else 4
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))

@@ -10,7 +10,7 @@ class Refusal(ValueError):
 
 
 class NoResult(Refusal):
-    """All four servers find, from facts that all of them see, that a job can have no result.
+    """All four servers find, from facts that all of them see, that a job cannot have a result.
 
     This is the answer of the job, not a failure: the servers keep their links. cause: a word by which an interface
     knows which hints to add. facts: what the servers tell with the answer.

@@ -29,7 +29,7 @@ OPENED = {
     FLAGS: "anomaly flags",
     INVERSE: "rebuilt rows",
 }
-"""What is revealed for each part."""
+"""The values that are revealed for each part of the result."""
 
 SCORE_FRAC = 50
 """Fractional bits of scores. So many that squares of small residuals keep their digits."""

@@ -1,4 +1,4 @@
-"""What one server has of the chunks of a job: inputs, rows as shares with their tags, and the rows that all owners
+"""Uploads of a job on one server: inputs, rows as shares with their tags, and the rows that all owners
 have.
 
 A form of column owners begins with `align`: which rows all owners have, from their tags (or: all rows, when owners
@@ -34,10 +34,10 @@ MATCH, ORDER = "match", "order"
 
 
 class Uploads:
-    """What the owners have sent of one job to this server.
+    """The owners' uploads for one job on this server.
 
-    memory: bytes that inputs may take in memory. workers: who computes local products, see `pools`. rows, tags, orders:
-    by table.
+    memory: bytes that inputs may take in memory. workers: where local products are computed, see `pools`. rows, tags,
+    orders: by table.
     common: by table, the positions of the rows that all owners have.
     """
 
@@ -158,10 +158,10 @@ def align(party: Party, uploads: Uploads, data: Data, turned: bool = False) -> A
 
     turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows.
 
-    Tags are for the receiver: an owner, and nobody else, knows from them whose rows they are.
+    Tags are for the receiver: only an owner can link them to its ids.
     """
     if data.align is None:
-        raise Refusal(f"a job of the form {data.form!r} joins no columns")
+        raise Refusal(f"a job of the form {data.form!r} does not join columns")
     spools = [spool for _, spool in sorted(uploads.rows.items())]
     counts = [spool.width // 2 if turned else spool.rows for spool in spools]
     if not counts:
@@ -195,8 +195,8 @@ def tables_of(data: Data) -> list[str]:
 
 
 def _other_order(orders: dict[int, bytes], counts: list[int], every: list[str]) -> str | None:
-    """Return why tables are not aligned, from their numbers of rows and the keyed digests of their ids. every: names of
-    the tables."""
+    """Return why tables are not aligned, or None, from numbers of rows and keyed digests of ids. every: names of the
+    tables."""
     count = len(counts)
     if len(set(counts)) > 1:
         listed = ", ".join(f"{name}: {rows:,}" for name, rows in zip(every, counts, strict=False))

@@ -57,8 +57,7 @@ class SharedWide:
 
     joint: `joint.triangle` has the products of rows, 90 fractional bits. table: what they are of.
     shift: units of the rows (by_columns: columns) of the table below those of the products, as exponents of two; one
-    for all, or one for each. inverse_deviation: by what columns were multiplied, if they are standardised; see
-    `Normalised`.
+    for all, or one for each. inverse_deviation: the factors of columns, if they are standardised; see `Normalised`.
     summed: whether eigenvalues of the products are those of sums over rows, not of means.
     """
 

@@ -1,4 +1,4 @@
-"""The form "wide-columns": column owners who have fewer rows than columns. Their products of rows add up."""
+"""The form "wide-columns": column owners with more columns than rows. Their Gram matrices add up."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _known(
     widths: list[int],
     job: JobSpec,
 ) -> SharedWide:
-    """Owners have done everything to their columns and multiplied their rows."""
+    """Fit from columns that owners have centred and scaled, and from the Gram matrices that they sent."""
     parts, width = 6 if job.data.standardize else 5, sum(widths)
     mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::parts]) for k in range(4))
     products = stack(inputs[4::parts])
@@ -124,7 +124,7 @@ async def _matched(
     widths: list[int],
     job: JobSpec,
 ) -> SharedWide:
-    """Columns are centred over the common rows, and standardised, on shares."""
+    """Fit from columns that the servers centre over the common rows, and standardise, on shares."""
     width = sum(widths)
     *offsets, exponent = (concatenate(inputs[k::4]) for k in range(4))
     raw = WideTable(party, pieces_of(uploads, rows), rows, width)

@@ -1,4 +1,4 @@
-"""The form "wide-rows": row owners who together have fewer rows than columns. Their shared rows and the products of
+"""The form "wide-rows": row owners with fewer joint rows than columns. Their shared rows and the products of
 these."""
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def _raw(
     owner: NDArray[np.intp],
     job: JobSpec,
 ) -> SharedWide:
-    """Rows stay in their owners' units: products of rows are brought to one."""
+    """Fit without standardisation: rows stay in their owners' units and the Gram matrix is converted to one unit."""
     scales, n = entered.scales, len(owner)
     common = scales.exponent[:1]
     shift = wide_scales.row_shifts(sums.exponent, common, entered.between is not None)
@@ -153,7 +153,8 @@ async def _standardised(
     owner: NDArray[np.intp],
     job: JobSpec,
 ) -> SharedWide:
-    """Every entry is divided by the joint deviation first, a piece at a time; columns then have norm 1."""
+    """Fit with standardisation: entries are first divided by the joint deviation, in chunks; columns then have norm
+    1."""
     with party.stage("covariance"):
         standard = await wide_scales.standardisation(sums, entered)
     between = standard.between

@@ -34,7 +34,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Task:
-    """What all four servers run together.
+    """Program that all four servers run together.
 
     digest: of the job, or of the program, and of the shapes of its inputs; servers with another one compute nothing.
     body: makes the coroutine. rules: all that may leave the sharing (`protocol.opening.limits`); None: anything, for
@@ -74,7 +74,7 @@ class _Stages:
     """Names the stages of a program: rounds and bytes are counted by the mesh, elapsed and local time and kinds of
     bytes here.
 
-    Stages follow each other; where one stands inside another, the time of the inner is in both.
+    Stages follow each other. If one is nested in another, its time counts in both.
     """
 
     def __init__(self, mesh: Mesh, sent: dict[str, int]) -> None:

@@ -27,7 +27,7 @@ OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen 
 """Files whose frames are omitted from the top of a program's traceback."""
 
 FINAL = (DifferentJobs, InconsistentShares, InputRefused, OpeningRefused)
-"""Refusals and disagreements from below this room; `Refusal` and `CodecError` are final as well."""
+"""Final exceptions of lower layers: refusals and disagreements. `Refusal` and `CodecError` are also final."""
 
 STOPPED = "All servers were stopped; start new ones to run again."
 USABLE = "The servers have new links and can be used again."

@@ -79,7 +79,7 @@ class LocalServers:
     only.
     workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server
     itself.
-    dask: Dask clusters by server, four different ones, for workers="dask". Whoever starts local servers is the operator
+    dask: Dask clusters by server, four different ones, for workers="dask". The user of local servers is the operator
     of all four, so the variables of one server's cluster (`operator`) do not reach them.
     """
 

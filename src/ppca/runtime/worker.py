@@ -1,7 +1,7 @@
 """One computation server: the process that takes jobs from its parent and computes with its three peers.
 
     parent -> worker    connect           session, addresses, keys and time limits of the links
-                        job               a job as plain data, and who computes its local products
+                        job               a job as plain data, and where its local products are computed
                         kept              a record that the job may recall (federation)
                         chunk             part of what an owner sends
                         prepare           that was all
@@ -10,7 +10,7 @@
                         commit            keep what it wants to keep: all four servers have finished
                         erase             forget a kept model
                         reconnect         new links, after a failed run
-                        run               in place of `job`: a program by name, for developers
+                        run               instead of `job`: a program by name, for developers
     worker -> parent    listening, connected, taken, ready or refused, progress, done, committed, erased, failed
 
 The parent of a local worker is the client. It runs many jobs on the same links; kept records stay with the worker.

@@ -5,7 +5,7 @@ milliseconds. The fork server is started with the first attempt and lives as lon
 the work of an attempt, with its keys and shares, goes over the control channel to the worker only. It runs one thread,
 so a fork is safe. A worker keeps its own control channel and drops every other descriptor of the fork server.
 
-    server -> fork server    seat, threads and memory (JSON), with three descriptors: control, passed, status
+    server -> fork server    number, threads and memory (JSON), with three descriptors: control, passed, status
     fork server -> server    on status: the number of the worker's process; its exit code once it has ended
     server -> fork server    on status: anything: kill the worker
 
@@ -101,7 +101,7 @@ class ForkServer:
     def start(self, control: int, passed: int, **about: Any) -> WorkerProcess:
         """Start a worker with these descriptors. Raises OSError if that is not possible.
 
-        about : seat, threads and memory of `worker.attempt`.
+        about : server, threads and memory of `worker.attempt`.
         """
         for last in (False, True):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,4 +1,4 @@
-"""What one attempt of one job is at one server: everything its worker is told, and what comes back."""
+"""Input and output of the worker process of one attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Work:
     session: the same on all four servers, another one in every attempt. addresses: of the mesh ports, by server.
     job: as plain data, with the names under which servers keep models. chunks: what the owners have sent; may be a
     generator.
-    workers: who computes local products, see `pools`.
+    workers: where local products are computed, see `pools`.
     kept: records that the program may recall, by name. timeout: seconds of one round; start_timeout: until all servers
     are there;
     attempt_timeout: of the whole attempt, however the other servers behave.
