@@ -98,9 +98,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_ : as in scikit-learn
     n_components_, n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn
     scale_, solver_, n_iter_, verified_, fell_back_ : joint deviations or None; the eigensolver, how it went
-    certificate_ : of "topk": what is excluded, that a larger component is missing, and with which probability; else None
+    certificate_ : for "topk": size of a missed component that is excluded, and the probability of an error; otherwise
+    None
     tolerance_ : the tolerance that was reached and verified; larger than `tol` if the solver did not reach it
-    component_error_ : bounds of the angles to the exact components, in radians; above 1e-2 a component is not determined
+    component_error_ : bounds of the angles to the exact components, in radians; above 1e-2 a component is not
+    determined
     resolution_ : variances below this fraction of the total are noise
     resolved_ : which components are determined: variance above the resolution, and component_error_ at most 1e-2
     noise_resolved_ : whether noise_variance_ stands above the resolution, or nothing was left out

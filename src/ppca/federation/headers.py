@@ -1,4 +1,4 @@
-"""What the headers of objects must hold: counts in range, and the fields of each kind."""
+"""Check headers of objects: numbers in range, and the fields of each kind."""
 
 from __future__ import annotations
 

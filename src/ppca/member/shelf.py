@@ -1,4 +1,4 @@
-"""What one server lists of the objects of a job, checked: signatures, places, and one object for each of them."""
+"""Verified list of the objects of a job on one server: signatures, places, and one object for each place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..federation.objects import DECIDING, FIELDS, Header, Object, sha256
 
 
 class Shelf:
-    """What one server has of one job, as far as it was asked for."""
+    """Headers that one server has listed for one job so far."""
 
     def __init__(self) -> None:
         self.place = 0
@@ -26,7 +26,7 @@ class Shelf:
         self._instance = ""
 
     def take(self, answer: dict[str, Any], job: str, membership: Membership) -> bool:
-        """Adds what a server answered; whether there may be more."""
+        """Add what a server answered; whether there may be more."""
         instance, objects = str(answer.get("instance")), answer.get("objects")
         if self._instance not in ("", instance):  # its mailbox is a new one, and counts from the beginning
             self.place, self._instance = 0, instance
@@ -56,7 +56,8 @@ class Shelf:
                     self.former.add(header.digest)
 
     def _is_first(self, header: Header) -> bool:
-        """Whether a header without its object is the first of its place, and not that of an envelope, which only servers need.
+        """Return whether a header without its object is the first of its place, and not that of an envelope, which only
+        servers need.
 
         An author writes one object for each place. Others on the list of a server are invented, or as good as invented.
         """
@@ -85,5 +86,5 @@ def _signed(fields: dict[str, Any], membership: Membership) -> Object:
 
 
 def _header(fields: dict[str, Any]) -> Header:
-    """What a server says of an object that it does not show."""
+    """Parse the header of an object whose bytes the server does not send."""
     return Header.of({name: fields.get(name) for name in FIELDS}, fields.get("digest"), fields.get("size"))

@@ -1,9 +1,8 @@
 """Programs by name: what developer servers run besides jobs.
 
 A program is an ``async def program(party, *secrets, **public)``. It is named ``package.module:function`` or
-``path/to/file.py:function``; every server loads it itself, so only the name travels. Who may name a file or a module
-may run any
-code: servers that were not started for developing refuse programs.
+``path/to/file.py:function``; every server loads it itself, so only the name travels. Naming a file or a module means
+running any code: servers that were not started for developing refuse programs.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Admission:
             return
         job, server = self.job(header.job).proposal, self._membership().server_of(header.author)
         if header.kind == "envelope":  # one server has some of an owner's envelopes, another one the others
-            refuse_unless(header.author in job.owners, header, "it is no owner of this job")
+            refuse_unless(header.author in job.owners, header, "its author is not an owner of this job")
         elif header.kind in WRITERS:
             WRITERS[header.kind](header, item.payload, job, server, self.mailbox.objects(header.job))
 

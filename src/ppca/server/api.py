@@ -179,7 +179,7 @@ class Api:
         except FederationError as error:
             return refusal(409, str(error))
         except ConnectionError:
-            return refusal(400, "the connection was lost")  # nobody will read it
+            return refusal(400, "the connection was lost")  # the answer will not be read
         except OSError as error:
             log.error("disk", extra={"why": error.strerror})
             return refusal(507, f"this server cannot store anything now ({error.strerror}); try again later")
@@ -266,7 +266,7 @@ class Api:
     async def objects(self, request: web.Request) -> web.Response:
         job = request.match_info["job"]
         if not is_digest(job) or not self._may_see(request[MEMBER], job):
-            return refusal(404, "there is no such job here, or you have no part in it")
+            return refusal(404, "job not found here, or you are not a member of it")
         after = place_in(request)
         return web.json_response(await asyncio.to_thread(self._objects_of, job, after))
 

@@ -1,4 +1,5 @@
-"""The attempts of a server's jobs: from the chunks of the owners to the sealed result, and the signed end of each attempt."""
+"""The attempts of a server's jobs: from the chunks of the owners to the sealed result, and the signed end of each
+attempt."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Withdrawn(FederationError):
 
 
 class Gate:
-    """Where the thread of an attempt waits until all servers are ready, or the attempt is stopped."""
+    """Gate at which the thread of an attempt waits until all servers are ready or the attempt is stopped."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -160,7 +161,7 @@ class AttemptRunner:
         return list(hosts.values()).count(hosts[self.server_state.server])
 
     def _chunks(self, known: ProposedJob) -> Iterator[Part]:
-        """What the owners have sent, owner by owner."""
+        """Return what the owners have sent, owner by owner."""
         for number, owner in enumerate(known.proposal.owners):
             for kind, fields in self.shares.messages_of(known, owner):
                 table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
@@ -169,7 +170,7 @@ class AttemptRunner:
                 yield Part(table, fields["packets"], kind == "rows", fields.get("tags"), order)
 
     def _finish(self, known: ProposedJob, number: int, done: Done, began: datetime) -> None:
-        """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
+        """Seal the parts of the result to their receivers, put everything on the disk, and say that it is there."""
         server_state, ran = self.server_state, done.ran
         total = ran.stats["total"]
         results: dict[str, list[Object]] = {}

@@ -1,4 +1,5 @@
-"""The end of a job at a server: its result is published once the job is done, and all that it left is erased in time."""
+"""The end of a job at a server: its result is published once the job is done, and all that it left is erased in
+time."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ class Closing:
         self.staging = staging
 
     def publish(self, known: ProposedJob, attempt: int) -> None:
-        """Publishes what was staged; what the disk has lost of it is noted, and shown to the operator.
+        """Publish what was staged; what the disk has lost of it is noted, and shown to the operator.
 
-        This happens in the event loop. A large result is published in parts, one at each pass of the loop; the server goes on
-        meanwhile.
+        This happens in the event loop. A large result is published in parts, one at each pass of the loop; the server
+        goes on meanwhile.
         """
         server_state, job, me = self.server_state, known.id, self.server_state.identity.name
         lost, until = 0, time.monotonic() + PUBLISHING
@@ -56,7 +57,7 @@ class Closing:
         server_state.mailbox.note(f"committed {job}", "yes")
 
     def erase(self, known: ProposedJob, due: bool) -> None:
-        """Destroys the key of a job and drops what was sealed to it or by it."""
+        """Destroy the key of a job and drop what was sealed to it or by it."""
         server_state, job = self.server_state, known.id
         if not due or server_state.mailbox.note(f"erased {job}") is not None:
             return

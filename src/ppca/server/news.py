@@ -30,8 +30,8 @@ AT_A_TIME = 100
 class News:
     """Streams of news of one server.
 
-    check: raises CertificateError if the other end of a request is no member any more. may_see: whether a member has a part
-    in a job.
+    check: raises CertificateError if the sender of a request is not a member any more. may_see: whether a member has a
+    part in a job.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class News:
             place = found[-1][0]
             text = "".join(f"event: object\ndata: {line}\n\n" for line in lines) + f"event: place\ndata: {place}\n\n"
             await response.write(text.encode())
-            await asyncio.sleep(0)  # a write alone lets nobody else run: a member may see nothing of very many objects
+            await asyncio.sleep(0)  # yield to other tasks: none of very many objects may be visible to this member
         return place
 
     def _own_data(self, header: Header) -> bytes | None:

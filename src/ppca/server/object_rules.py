@@ -1,4 +1,4 @@
-"""What an object of each kind must say, and who may write it, given the job and what was written before."""
+"""Rules for objects of each kind: required content and allowed authors, given the job and earlier objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _offer(header: Header, payload: bytes, job: Proposal, server: int | None, he
     of_server = "server" in header.about
     receives = header.author in job.job.receivers or (job.job.data.by_columns and header.author in job.owners)
     fits = (server is not None and _is(header.about["server"], server)) if of_server else receives
-    refuse_unless(fits, header, "it has no part in this job that needs a key")
+    refuse_unless(fits, header, "its author does not need a key for this job")
     refuse_unless(is_usable(payload), header, "it holds no key")
     before = headers.offer(header.author, of_server=of_server)
     again = of_server and before is not None and times_before(header) > times_before(before)  # restored, with new keys
@@ -36,13 +36,13 @@ def _offer(header: Header, payload: bytes, job: Proposal, server: int | None, he
 
 
 def _approval(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
-    refuse_unless(header.author in job.approvers, header, "it is not among those who are asked")
+    refuse_unless(header.author in job.approvers, header, "its author is not an approver of this job")
     refuse_unless(not payload, header, "it has a payload")
 
 
 def _refusal(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     fits = server is not None or header.author in job.members
-    refuse_unless(fits and not payload, header, "it is not among those who are asked")
+    refuse_unless(fits and not payload, header, "its author is not an approver of this job")
     _text(header, "why")
 
 
@@ -56,13 +56,13 @@ def _is(value: object, number: int) -> bool:
 
 
 def _owner(header: Header, job: Proposal, headers: Objects) -> None:
-    refuse_unless(header.author in job.owners, header, "it is no owner of this job")
+    refuse_unless(header.author in job.owners, header, "its author is not an owner of this job")
     refuse_unless(headers.by("approval", header.author) is not None, header, "it has not approved the job")
 
 
 def _group(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     fits = job.job.data.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
-    refuse_unless(fits and len(payload) < SMALL, header, "only the first owner of columns makes a key for the others")
+    refuse_unless(fits and len(payload) < SMALL, header, "only the first column owner makes a key for the others")
 
 
 def _envelope(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
@@ -70,7 +70,7 @@ def _envelope(header: Header, payload: bytes, job: Proposal, server: int | None,
     chunk = header.about.get("chunk")
     to = header.about.get("to")
     refuse_unless(type(to) is int and to in SERVERS, header, "it is addressed to no server")
-    refuse_unless(type(chunk) is int and 0 <= chunk < 1 << 16, header, "its chunk has no number")
+    refuse_unless(type(chunk) is int and 0 <= chunk < 1 << 16, header, "its chunk number is missing or invalid")
     refuse_unless(len(payload) <= CHUNK_BYTES + 2000, header, "it is too long")
     refuse_unless(headers.by("contribution", header.author) is None, header, "it has finished its contribution")
 
@@ -122,7 +122,9 @@ def _result(header: Header, payload: bytes, job: Proposal, server: int | None, h
     refuse_unless(fits, header, "it is for no receiver of this job")
     _of_attempt(header, headers)
     chunk = header.about.get("chunk")
-    refuse_unless(type(chunk) is int and 0 <= chunk < MAX_RESULT_CHUNKS, header, "its chunk has no number")
+    refuse_unless(
+        type(chunk) is int and 0 <= chunk < MAX_RESULT_CHUNKS, header, "its chunk number is missing or invalid"
+    )
     _once(header, headers, "receiver", "attempt", "chunk")
 
 
@@ -156,7 +158,7 @@ def _once(header: Header, headers: Objects, *names: str) -> None:
 def _cancel(header: Header, payload: bytes, job: Proposal, server: int | None, headers: Objects) -> None:
     submitters = {known.author for known in headers.of("job")}
     fits = header.author in submitters or header.author in job.owners
-    refuse_unless(fits, header, "only who submitted it, or an owner, cancels a job")
+    refuse_unless(fits, header, "only an owner or the member that submitted the job can cancel it")
 
 
 WRITERS: dict[str, Callable[[Header, bytes, Proposal, int | None, Objects], Any]] = {

@@ -31,7 +31,8 @@ OF_DISKS = tuple(
 
 
 def open_records(path: Path) -> sqlite3.Connection:
-    """The database. A damaged one is put aside for a new one with its good notes, which `Mailbox` fills from the files."""
+    """The database. A damaged one is put aside for a new one with its good notes, which `Mailbox` fills from the
+    files."""
     notes: list[tuple[str, str, str]] = []
     try:
         database = _connected(path)

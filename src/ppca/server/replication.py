@@ -1,8 +1,8 @@
 """Replication: a server follows the events of the other three and takes what it lacks. An object at one server reaches
 all.
 
-Envelopes go to the server they are addressed to; everything else, which is small or sealed for a receiver, to all. Small objects
-of the followed server itself come with their announcement (`news.WITH_DATA`); all others are fetched.
+Envelopes go to the server they are addressed to; everything else, which is small or sealed for a receiver, to all.
+Small objects of the followed server itself come with their announcement (`news.WITH_DATA`); all others are fetched.
 """
 
 from __future__ import annotations

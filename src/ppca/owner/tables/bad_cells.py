@@ -40,7 +40,7 @@ class BadCells:
 
     @property
     def cause(self) -> tuple[str, str, Sequence[str]]:
-        """Why it is not a number, what to do, and which options may help."""
+        """Return why it is not a number, what to do, and which options may help."""
         if not isinstance(self.value, str):
             dated = pa.types.is_temporal(self.kind) if self.kind is not None else False
             return ("a date or time" if dated else "not a number"), LEAVE_OUT, ["drop"]
@@ -73,7 +73,7 @@ class BadCells:
 
     @property
     def separator(self) -> str:
-        """What separates thousands in the first cell; empty if nothing does."""
+        """Return what separates thousands in the first cell; empty if nothing does."""
         found = re.fullmatch(
             rf"[-+]?\d{{1,3}}(?:([{SPACES}{APOSTROPHES}_.,])\d{{3}})+(?:[.,]\d*)?", str(self.value).strip()
         )
@@ -83,7 +83,7 @@ class BadCells:
 
     @property
     def may_mean_missing(self) -> bool:
-        """Whether the texts look like codes for missing values: few texts in a column that is mostly numbers."""
+        """Return whether the texts look like codes for missing values: few texts in a column that is mostly numbers."""
         return 0 < len(self.texts) <= MAX_CODES and 2 * self.count < self.cells
 
 

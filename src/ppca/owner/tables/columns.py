@@ -71,5 +71,5 @@ def chunk_dtype(kind: Any) -> np.dtype[Any]:
 
 
 def flat(column: Any) -> Any:
-    """One array in place of a chunked one."""
+    """Combine a chunked array into one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

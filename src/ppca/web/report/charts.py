@@ -32,7 +32,7 @@ DENSE = 40
 NAMED, LETTERS = 12, 14
 """Arrows with a name, and the length of these names."""
 
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 """Rows of a scores plot; of more, every second, third, ... is shown."""
 
 MINUS = "−"
@@ -129,7 +129,7 @@ def circle(model: PCAModel) -> str:
 def scores(model: PCAModel, rows: Mapping[str, Floats]) -> str:
     """Rows in the plane of the first two components (over the first, if there is one), a colour for each owner."""
     height, count = 300, sum(map(len, rows.values()))
-    stride = -(-count // MOST_POINTS)
+    stride = -(-count // MAX_POINTS)
     second = min(1, len(model.components) - 1)
     shown = [points[::stride][:, [0, second]] for points in rows.values()]
     far = max([float(np.abs(points).max(initial=0.0)) for points in shown], default=0.0) or 1.0

@@ -207,7 +207,7 @@ def _scores(model: PCAModel, scores: Mapping[str, Floats]) -> str:
         f"{html.escape(name)}: {counted(len(points), 'row')}</li>"
         for i, (name, points) in enumerate(scores.items())
     )
-    every = -(-count // charts.MOST_POINTS)
+    every = -(-count // charts.MAX_POINTS)
     thinned = f" One of {every} rows is shown." if every > 1 else ""
     return _section(
         "Scores",
