@@ -164,6 +164,8 @@ class AttemptRunner:
         """Return what the owners have sent, owner by owner."""
         for number, owner in enumerate(known.proposal.owners):
             for kind, fields in self.shares.messages_of(known, owner):
+                if kind == "blind":  # it has blinded the digests of the contribution, see `envelopes`
+                    continue
                 table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
                 order = fields.get("order")
                 order = None if order is None else bytes.fromhex(order)
