@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from ..jobs.openings import MEANING, SERVERS, TAGS, AllowedOpening
+from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
 from ..jobs.spec import ALIGNED, DROP, MEAN, NAMESPACE, PSI, REFUSE, JobSpec
 from .proposal import Proposal
@@ -140,9 +141,12 @@ def _nature_of_columns(job: JobSpec) -> list[str]:
             f"results of only {align.minimum} common rows are allowed: the covariance of few people reveals "
             f"their values. Ask for a minimum of {FEW_ROWS} or more"
         ]
+    where = "components, variances and means, if it sees them"
+    if not isinstance(job.analysis, JointPCA):
+        where = "the result of this analysis, if it sees it; each further column of that owner tells one person more"
     found = (
         "an owner with a column that marks one person, or with two columns that differ in one person, can compute "
-        "that person's values in your columns from components, variances and means, if it sees them"
+        f"that person's values in your columns from {where}"
     )
     share = align.row_share_at_most
     if share is not None:
