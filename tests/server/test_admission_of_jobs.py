@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -317,6 +318,25 @@ def test_files_that_are_refused_count_as_jobs_of_the_day(tmp_path: Path) -> None
     door.refuses(make(RECEIVER, "job", sha256(data), data), "daily maximum of invalid job files")
     door.refuses(submitted(OF), "daily maximum of invalid job files")
     assert door.admit(make("north", "job", OF, OF.data), "north"), "others are not held up"
+
+
+def test_a_number_of_400_digits_is_refused_and_counted(door: Door) -> None:
+    """It was answered with an internal error and not counted, and ended commands of members with a traceback."""
+    data = re.sub(rb"(?m)^tol = .*$", b"tol = 1" + b"0" * 400, OF.data)
+    assert data != OF.data
+    with pytest.raises(FederationError, match="is too large for a number"):
+        ProposedJob(data)
+    door.refuses(make(RECEIVER, "job", sha256(data), data), "too large")
+    assert door._refusals(RECEIVER) == 1
+
+
+def test_an_unexpected_error_in_a_file_is_a_refusal_and_counted(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(data: bytes) -> ProposedJob:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(module, "ProposedJob", fails)
+    door.refuses(make(RECEIVER, "job", OF.id, OF.data), "cannot be read \\(ZeroDivisionError")
+    assert door._refusals(RECEIVER) == 1
 
 
 def test_a_file_is_read_outside_the_lock(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def check_range(field: str, value: object, low: float, high: float) -> None:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not math.isfinite(value)
+        or (isinstance(value, float) and not math.isfinite(value))
         or not low <= value <= high
     ):
         raise SpecError(field, value, f"must lie between {low:g} and {high:g}")

@@ -77,7 +77,10 @@ def _loaded(place: str, value: Any, expected: Any) -> Any:
             _loaded(place, name, str): _loaded(_inside(place, name), one, arguments[1]) for name, one in value.items()
         }
     if expected is float and type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise SpecError(place, None, "is too large for a number") from None
     if not isinstance(expected, type) or type(value) is not expected:
         raise SpecError(place, value, f"{_word(expected)} was expected")
     return value

@@ -197,10 +197,12 @@ class Admission:
                     f"the file of the job has {len(item.payload):,} bytes; at most {MAX_JOB:,} are read"
                 )
             return ProposedJob(item.payload)
-        except FederationError:
+        except Exception as error:
             if carrier == header.author:
                 self._refused[header.author].append(time.monotonic())
-            raise
+            if isinstance(error, FederationError):
+                raise
+            raise ObjectRefused(f"the file of the job cannot be read ({type(error).__name__})") from error
 
     def _refusals(self, author: str) -> int:
         """Files of a member that were refused in the last day."""
