@@ -326,7 +326,8 @@ def test_a_number_of_400_digits_is_refused_and_counted(door: Door) -> None:
     assert data != OF.data
     with pytest.raises(FederationError, match="is too large for a number"):
         ProposedJob(data)
-    door.refuses(make(RECEIVER, "job", sha256(data), data), "too large")
+    with pytest.raises(FederationError, match="is too large for a number"):
+        door.admit(make(RECEIVER, "job", sha256(data), data), RECEIVER)
     assert door._refusals(RECEIVER) == 1
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ppca.jobs.errors import Refusal
-from ppca.runtime.failure import Failure
+from ppca.protocol import DifferentJobs
+from ppca.runtime.failure import SUSPECT, Failure
 from ppca.server.attempts import AttemptRunner
 from ppca.server.logs import JsonFormatter
 
@@ -54,6 +55,12 @@ def test_an_exception_of_a_program_is_named_without_its_text(caplog: pytest.LogC
 def test_a_refusal_says_why(caplog: pytest.LogCaptureFixture) -> None:
     line, _ = logged(raised(Refusal("too few rows")), caplog)
     assert (line["error"], line["why"]) == ("Refusal", "too few rows")
+
+
+def test_a_server_that_claims_another_job_does_not_end_the_job() -> None:
+    """Sixteen wrong bytes of one server, which nobody signs, made the others give a job up for good."""
+    found = Failure.of(2, 0, DifferentJobs("server 1 runs another job"))
+    assert (found.final, found.rank, found.reason) == (False, SUSPECT, "server 1 runs another job")
 
 
 def test_a_failure_without_an_exception_has_no_empty_fields(caplog: pytest.LogCaptureFixture) -> None:

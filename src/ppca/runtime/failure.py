@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen ")
 """Files whose frames are omitted from the top of a program's traceback."""
 
-FINAL = (DifferentJobs, InconsistentShares, InputRefused, OpeningRefused)
+FINAL = (InconsistentShares, InputRefused, OpeningRefused)
 """Final exceptions of lower layers: refusals and disagreements. `Refusal` and `CodecError` are also final."""
 
 STOPPED = "All servers were stopped; start new ones to run again."
@@ -62,7 +62,9 @@ class Failure:
         """The failure behind an exception that ended a server's program."""
         if isinstance(error, TransportError):  # its message names server, peer and step
             found = cls(server, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        elif isinstance(error, CodecError | Refusal | OpeningRefused | DifferentJobs):  # the message says it all
+        elif isinstance(error, DifferentJobs):  # in a federation they have the same one: a server is ill, or lies
+            found = cls(server, str(error), "", step, SUSPECT)
+        elif isinstance(error, CodecError | Refusal | OpeningRefused):  # the message says it all
             found = cls(server, str(error), "", step, final=True)
         else:
             found = cls(server, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))
