@@ -119,10 +119,10 @@ def test_what_programs_print_does_not_reach_standard_output(
 @pytest.mark.parametrize(
     ("name", "inputs", "public", "message"),
     [
-        ("no_colon", [], {}, "'no_colon' is no program name: write 'module:function' or 'file.py:function'"),
-        ("no_such_file.py:main", [], {}, "there is no file 'no_such_file.py'"),
+        ("no_colon", [], {}, "'no_colon' is not a program name: write 'module:function' or 'file.py:function'"),
+        ("no_such_file.py:main", [], {}, "file not found: 'no_such_file.py'"),
         ("no_such_module:main", [], {}, "cannot load program 'no_such_module:main': ModuleNotFoundError"),
-        (program("nothing"), [], {}, "has no function 'nothing'"),
+        (program("nothing"), [], {}, "there is not a function 'nothing'"),
         (program("not_async"), [], {}, "is not an 'async def' function"),
         (program("multiply"), [X], {}, "takes (party, x, y) but was given the party, 1 secret input and no public"),
         (program("multiply"), [X, X], {"z": 1}, "got an unexpected keyword argument 'z'"),
@@ -210,7 +210,7 @@ def test_bad_values_are_refused_with_their_position(
     ("public", "message"),
     [
         ({"a": {1: 2}}, "keys"),
-        ({"a": [object()]}, r"public\['a'\]\[0\] is a object, which cannot travel"),
+        ({"a": [object()]}, r"public\['a'\]\[0\] is a object, which cannot be sent"),
         ({"a": np.array([None])}, "array of type object"),
         ({"a": "x" * (1 << 26)}, "use NumPy arrays"),
     ],
@@ -225,8 +225,8 @@ def test_parameters_that_cannot_travel_are_refused(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_opinion", r"the result\['seat'\]\[0\] is a public value that differs between the servers"),
-        ("own_form", "the result has not the same form on all servers"),
+        ("own_opinion", r"the result\['server'\]\[0\] is a public value that differs between the servers"),
+        ("own_form", "the result differs in form between the servers"),
     ],
 )
 def test_results_that_differ_are_not_used(servers: LocalServers, pids: list[int], name: str, message: str) -> None:
