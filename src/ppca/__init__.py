@@ -1,4 +1,4 @@
-"""PPCA: joint principal component analysis over data that may not be shown.
+"""PPCA: joint principal component analysis over private data of several owners.
 
 Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; below it,
 `Job` runs any program on `SecretArray`s on four servers.

@@ -30,7 +30,7 @@ def demo(
     ] = Path("demo-result"),
     tls: Tls = False,
 ) -> None:
-    """Joint PCA of three hospitals on four local servers, beside each hospital alone and scikit-learn on pooled data.
+    """Run a joint PCA of three hospitals on four local servers, and compare it with single hospitals and scikit-learn.
 
     With --vertical: three institutions that hold different columns of the same patients.
     """

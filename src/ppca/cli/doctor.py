@@ -33,15 +33,14 @@ def doctor(
     ] = 0,
     bandwidth: Annotated[bool, typer.Option(help="measure with 2 MiB each way")] = True,
     report: Annotated[
-        Path | None, typer.Option("--report", help="write findings and figures as JSON; there is no secret in it")
+        Path | None, typer.Option("--report", help="Write results and measurements as JSON, without secrets.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Examine names, ports, keys, clocks, revisions, builds, speed, disks and file modes; each fault comes with its
-    remedy.
+    """Check names, ports, keys, clocks, disks and versions, and say how to fix each problem.
 
-    Exit code 1 if something must be mended. Nothing is changed. Operators say -c server.toml: then the mesh ports are
-    dialed, too, in both directions.
+    Exit code 1 if there is a problem. Nothing is changed. With -c server.toml (for operators), connections between the
+    mesh ports are also checked, in both directions.
     """
     from ..member.doctor import Doctor
     from ..runtime.files import write_whole

@@ -12,7 +12,9 @@ from rich.text import Text
 from .options import command
 from .terminal import Terminal
 
-app = typer.Typer(help="Members of a federation: their keys, and where the four servers are.", no_args_is_help=True)
+app = typer.Typer(
+    help="Manage the members of a federation, their keys, and the addresses of the four servers.", no_args_is_help=True
+)
 File = Annotated[Path, typer.Option("--federation", "-f", envvar="PPCA_FEDERATION", help="federation.toml")]
 IdentityFile = Annotated[Path, typer.Option("--identity", "-i", envvar="PPCA_IDENTITY", help="your identity.key")]
 FEDERATION, IDENTITY = Path("federation.toml"), Path("identity.key")
@@ -23,7 +25,7 @@ def keygen(
     name: Annotated[str, typer.Argument(help="your name in the federation: lower-case letters, digits, dashes")],
     output: Annotated[Path, typer.Option("--output", "-o", help="file of the new key")] = IDENTITY,
 ) -> None:
-    """Make your identity: one key in one file that only you can read. It never leaves your machine.
+    """Create your identity: a private key in a file that only you can read.
 
     Send the printed line to the person that maintains federation.toml, and compare the printed words by telephone.
     """
@@ -43,7 +45,7 @@ def new(
     name: Annotated[str, typer.Argument(help="name of the federation")],
     file: File = FEDERATION,
 ) -> None:
-    """Begin a federation's file; add its four servers and its members to it, then let the four operators sign it."""
+    """Create federation.toml. Then add four servers and the members, and let the four operators sign it."""
     from ..federation.identity import check_name
     from ..federation.membership import MembershipFile, render
     from ..runtime.files import write_whole
@@ -59,15 +61,17 @@ def new(
 def add(
     name: Annotated[str, typer.Argument(help="the member's name")],
     key: Annotated[str, typer.Argument(help="its key, as ppca keygen printed it")],
-    server: Annotated[int | None, typer.Option(min=0, max=3, help="it is the operator of this server")] = None,
+    server: Annotated[
+        int | None, typer.Option(min=0, max=3, help="The member is the operator of this server (0 to 3).")
+    ] = None,
     api: Annotated[str | None, typer.Option(help="host:port where the server is reached by members")] = None,
     mesh: Annotated[str | None, typer.Option(help="host:port where the server is reached by other servers")] = None,
-    owner: Annotated[bool, typer.Option("--owner", help="it owns data")] = False,
-    receiver: Annotated[bool, typer.Option("--receiver", help="it receives results")] = False,
+    owner: Annotated[bool, typer.Option("--owner", help="The member owns data.")] = False,
+    receiver: Annotated[bool, typer.Option("--receiver", help="The member receives results.")] = False,
     file: File = FEDERATION,
 ) -> None:
-    """Add a member, or replace the one of that name or server. The revision grows, and all four operators sign
-    again."""
+    """Add a member, or replace the one of that name or server. The revision number increases, and all four operators
+    must sign again."""
     from ..federation.identity import key_of, words
 
     if server is None and not (owner or receiver):
@@ -86,7 +90,7 @@ def remove(
     name: Annotated[str, typer.Argument(help="the member's name")],
     file: File = FEDERATION,
 ) -> None:
-    """Remove a member. Once the four operators have signed, its key opens no door any more."""
+    """Remove a member. When the four operators have signed, its key is rejected."""
     from ..federation.membership import Membership
 
     if name not in Membership.load(file).keys:

@@ -30,19 +30,19 @@ def fetch(
         Path | None,
         typer.Option(
             "--join",
-            help="your table, as you contributed it: whose rows the verdicts are about",
+            help="Your table as contributed, to add your ids to the verdicts.",
             rich_help_panel=COLUMNS,
         ),
     ] = None,
     id: Annotated[
         str | None,
-        typer.Option("--id", help="the column of --join that names the individuals", rich_help_panel=COLUMNS),
+        typer.Option("--id", help="Id column of --join.", rich_help_panel=COLUMNS),
     ] = None,
     joined: Annotated[
         Path, typer.Option("--joined", help="file for the verdicts with your ids", rich_help_panel=COLUMNS)
     ] = Path("joined.csv"),
 ) -> None:
-    """Fetch your result from the servers: what ppca fit writes, and the evidence for it, which ppca verify checks."""
+    """Fetch your result from the servers: the files of ppca fit, and evidence that ppca verify checks."""
     with me.member() as member:
         from .folder import check_free
 
@@ -205,7 +205,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check a fetched result without any server: signatures, approvals, audits, and every file, computed again byte by
+    """Check a fetched result offline: signatures, approvals and audits; files are recomputed and compared byte for
     byte."""
     from ..federation.membership import Membership
     from ..member.fetching import EVIDENCE, Evidence

@@ -44,28 +44,30 @@ def fit(
         Path | None,
         typer.Option(
             "--draft",
-            help="write this job.toml for the members of --federation, and compute nothing",
+            help="Write this job.toml for the members of --federation, and compute nothing.",
             rich_help_panel=DRAFT,
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="what the job of --draft is called", rich_help_panel=DRAFT)
+        str | None, typer.Option("--name", help="Name of the job of --draft.", rich_help_panel=DRAFT)
     ] = None,
 ) -> None:
-    """Joint PCA of several owners' files, on four servers that this command starts on this machine.
+    """Fit a joint PCA to the tables of several owners, on four local servers.
 
-    A file is opened once for its columns and once for its rows; only shares of its sums reach the servers. The result
-    folder gets components.csv, explained_variance.csv, model.json and report.html, all of them or none. With --keep the
-    servers keep the model in shares, one folder per server outside of the result, which gets shared.json with their
-    name for it; with --no-reveal only that.
+    The servers see only secret shares: of each owner's row count, means and second moments; or of the rows themselves
+    with --vertical or if there are more columns than rows. Each file is opened twice: for its columns, then for its
+    rows.
 
-    With --dask the workers of a Dask cluster read the files and sum their rows, portion by portion; sums come back.
+    The result folder gets components.csv, explained_variance.csv, model.json and report.html, all or none. With --keep
+    it also gets shared.json, which names the model on the servers; with --no-reveal it gets only shared.json.
+
+    With --dask, the workers of a Dask cluster read the files and sum the rows in chunks. Only the sums return to this
+    process.
 
     With --draft nothing is computed: the columns of the files and the options become a job.toml, the same as from ppca
     job new.
 
-    With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers
-    as shares.
+    With --vertical, owners hold different columns of the same individuals, joined by --id.
     """
     if draft is not None:
         draft_fit(files, options, proposal, name, draft)

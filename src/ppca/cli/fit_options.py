@@ -50,11 +50,11 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
 
     columns: Annotated[
         list[str] | None,
-        typer.Option("--columns", help="columns to take: a,b,c; may be repeated", rich_help_panel=TABLES),
+        typer.Option("--columns", help="Columns to use: a,b,c. Repeatable.", rich_help_panel=TABLES),
     ] = None
     drop: Annotated[
         list[str] | None,
-        typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
+        typer.Option("--drop", help="Columns to omit: a,b,c. Repeatable.", rich_help_panel=TABLES),
     ] = None
     read: ReadOptions = DEFAULTS
     vertical: Annotated[
@@ -69,7 +69,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     workers: Annotated[
         str,
         typer.Option(
-            help="worker processes of every server, or 'dask': its operator's cluster; 0: the server itself",
+            help="Worker processes per server (0: the server itself), or 'dask' (its cluster).",
             rich_help_panel=COLUMNS,
         ),
     ] = "0"
@@ -80,7 +80,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
         bool,
         typer.Option(
             "--keep",
-            help="servers keep the model's shares (see --servers-state), for transform and detect",
+            help="Keep the model as shares on the servers, for ppca transform and ppca detect.",
             rich_help_panel=RESULT,
         ),
     ] = False
@@ -88,7 +88,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
         list[str] | None,
         typer.Option(
             "--allow",
-            help="what the kept model may be used for: transform,flags (default), scores, inverse; transform:2 for owner 2 only",
+            help="Allowed uses: transform,flags (default), scores, inverse; transform:2 for owner 2.",
             rich_help_panel=RESULT,
         ),
     ] = None
@@ -96,7 +96,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
         bool,
         typer.Option(
             "--reveal/--no-reveal",
-            help="whether you receive the model; if not, only servers keep it",
+            help="Receive the model. With --no-reveal only the servers keep it, as shares.",
             rich_help_panel=RESULT,
         ),
     ] = True
@@ -111,16 +111,17 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     ] = False
     min_rows: MinRows = 10
     profile: Annotated[
-        bool, typer.Option("--profile", help="show where time and bytes went", rich_help_panel=RESULT)
+        bool, typer.Option("--profile", help="Show time and traffic by stage.", rich_help_panel=RESULT)
     ] = False
     federation: Annotated[
         Path | None,
         typer.Option(
-            help="compute on the servers of this federation.toml, as owner of all files", rich_help_panel=SERVERS
+            help="Use the servers of this federation.toml, as the owner of all files.", rich_help_panel=SERVERS
         ),
     ] = None
     identity: Annotated[
-        Path, typer.Option(help="your key, with --federation", envvar="PPCA_IDENTITY", rich_help_panel=SERVERS)
+        Path,
+        typer.Option(help="Your private key file, for --federation.", envvar="PPCA_IDENTITY", rich_help_panel=SERVERS),
     ] = Path("identity.key")
 
     @property

@@ -18,7 +18,7 @@ def forget(
     result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")],
     servers_state: ServersState = None,
 ) -> None:
-    """Erase the shares of a model that local servers keep. What the receiver got stays in the result.
+    """Erase the shares of a model that local servers keep. Revealed values stay in the result.
 
     The files are deleted, not overwritten: backups and the disk itself may still hold them.
     """

@@ -196,10 +196,10 @@ def transform(
 ) -> None:
     """Project new rows onto the components of a fitted model.
 
-    On shares: four servers hold the model, the rows reach them as shares, and only the coordinates come back. Signs of
-    components are those of the model that the fit revealed.
+    The four servers hold the model and receive the rows as shares; only the coordinates are revealed. Signs of
+    components are those of the revealed model.
 
-    Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are projected,
+    For a vertical fit give every owner's table in the order of the fit. The rows that all owners have are projected,
     and the receiver gets them with its own ids.
     """
     _infer(Coordinates(), options, output)
@@ -219,11 +219,10 @@ def detect(
 ) -> None:
     """Flag rows that a fitted model describes badly.
 
-    The score of a row is its squared distance to its projection, of a standardised model in standardised units. On
-    shares: the servers hold the model, the rows reach them as shares, and only flags (with --scores: also scores) come
-    back.
+    The score of a row is its squared distance to its projection, of a standardised model in standardised units. The
+    servers hold the model and receive the rows as shares; only flags (with --scores: also scores) are revealed.
 
-    Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are scored, and
+    For a vertical fit give every owner's table in the order of the fit. The rows that all owners have are scored, and
     the receiver gets the verdicts with its own ids.
     """
     _infer(Verdicts(threshold, contamination, scores), options, output)

@@ -19,7 +19,7 @@ from .terminal import Terminal
 if TYPE_CHECKING:
     from ..federation.membership import Membership
 
-app = typer.Typer(help="Jobs of a federation: propose, submit, cancel, resume.", no_args_is_help=True)
+app = typer.Typer(help="Write, submit, cancel and resume jobs of a federation.", no_args_is_help=True)
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="file of the job")]
 
@@ -45,7 +45,7 @@ class JobOptions(AlignOptions, AnalysisOptions):
         list[str] | None,
         typer.Option(
             "--allow",
-            help="what the kept model may be used for: transform:analyst, flags:north",
+            help="Allowed uses of the kept model: transform:analyst, flags:north.",
             rich_help_panel=RESULT,
         ),
     ] = None
@@ -72,11 +72,11 @@ class JobOptions(AlignOptions, AnalysisOptions):
 def new(
     options: JobOptions,
     draft: DraftOptions,
-    name: Annotated[str | None, typer.Argument(help="what the job is called")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the job.")] = None,
     output: Output = Path("job.toml"),
     federation: File = FEDERATION,
 ) -> None:
-    """Write job.toml: what is computed, of whose data, and what is opened to whom. Asks for what is not given.
+    """Write job.toml: the analysis, the data, and everything that is opened or revealed. Asks for missing options.
 
     Look at the file, then submit it to all members with ppca job submit.
     """
@@ -105,7 +105,7 @@ class UseOptions(LifetimeOptions):
     receiver: Annotated[str, typer.Option("--receiver", help="Receiver of the coordinates, flags or scores.")] = ""
     threshold: Annotated[float | None, typer.Option(help="flag rows with a larger score")] = None
     contamination: Annotated[
-        float | None, typer.Option(help="flag this part of the rows, those with the largest scores")
+        float | None, typer.Option(help="Flag this fraction of the rows: those with the largest scores.")
     ] = None
     scores: Annotated[bool, typer.Option("--scores", help="reveal the scores too")] = False
     rows_at_least: Annotated[int | None, typer.Option(help="refuse to run with fewer new rows than this")] = None
@@ -128,14 +128,13 @@ class UseOptions(LifetimeOptions):
 @app.command()
 @command()
 def use(
-    name: Annotated[str, typer.Argument(help="what the job is called")],
+    name: Annotated[str, typer.Argument(help="Name of the job.")],
     model: Annotated[Path, typer.Option("--model", help="folder of the fit's result, from ppca fetch")],
     options: UseOptions,
     output: Output = Path("job.toml"),
     federation: File = FEDERATION,
 ) -> None:
-    """Write job.toml for the use of a kept model on new rows of other owners. The owners of the model are asked again,
-    too."""
+    """Write job.toml to use a kept model on new rows of other owners. The owners of the model must approve, too."""
     from ..jobs.build import infer_job
     from ..jobs.infer import UseModel
     from ..member.fetching import EVIDENCE, Evidence
@@ -188,7 +187,7 @@ def cancel(
     job: JobName,
     me: MemberOptions,
 ) -> None:
-    """End a job before it is done; servers erase what they have of it."""
+    """Cancel a job before it is done. The servers erase its data."""
     with me.member() as member:
         known = member.find(job)
         member.cancel(known)

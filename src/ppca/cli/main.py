@@ -31,7 +31,7 @@ from .surroundings import check_surroundings
 from .terminal import Terminal
 
 app = typer.Typer(
-    help="Joint principal component analysis over data that may not be shown.",
+    help="Joint PCA over private data: several owners, one result, and no owner shows its rows.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold data
     rich_markup_mode="markdown",  # paragraphs of help texts flow
@@ -75,7 +75,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
-    """Joint principal component analysis over data that may not be shown."""
+    """Joint PCA over private data: several owners, one result, and no owner shows its rows."""
     with complaints():
         check_surroundings()
 

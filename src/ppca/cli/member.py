@@ -36,7 +36,7 @@ class MemberOptions:
         typer.Option(
             "--state",
             envvar="PPCA_STATE",
-            help="folder of your keys of jobs and unsent shares; else below ~/.local/state/ppca",
+            help="Folder of your keys of jobs and unsent shares. Default: below ~/.local/state/ppca.",
         ),
     ] = None
 
@@ -57,11 +57,10 @@ def approve(
     job: JobName,
     me: MemberOptions,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="do not ask; what is approved is printed all the same")
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. What is approved is still printed.")
     ] = False,
 ) -> None:
-    """Read in plain words what a job opens to whom, and agree to exactly that. Receivers accept their part the same
-    way."""
+    """Show exactly what a job reveals and to whom, then approve it. Receivers accept their part the same way."""
     with me.member() as member:
         known = member.find(job)
         show_words(member, known)
@@ -96,7 +95,7 @@ def refuse(
     why: Annotated[str, typer.Option("--why", help="The reason; all members of the job see it.")],
     me: MemberOptions,
 ) -> None:
-    """Refuse a job: it ends."""
+    """Refuse a job. This ends it for everyone."""
     with me.member() as member:
         known = member.find(job)
         member.refuse(known, why)
@@ -114,8 +113,10 @@ def contribute(
     patience: Annotated[float, typer.Option(help="Seconds to wait for the first column owner.")] = 600.0,
     quiet: Quiet = False,
 ) -> None:
-    """Share your table with the four servers: one visit, then you may leave for good. If it is cut off, say the same
-    again."""
+    """Upload secret shares of your table to the four servers. If interrupted, run the same command again.
+
+    Afterwards you can go offline.
+    """
     with me.member() as member:
         from ..member.contributing import contribute as send
         from ..web.report import size
@@ -139,7 +140,9 @@ def contribute(
 @command()
 def status(
     me: MemberOptions,
-    job: Annotated[str | None, typer.Argument(help="job.toml, or the job's id or name; all of yours without")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="job.toml, or the job's id or name. Default: all your jobs.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of each job and the members that must act next."""
@@ -199,7 +202,7 @@ def watch(
     me: MemberOptions,
     patience: Annotated[float | None, typer.Option(help="Give up after this number of seconds.")] = None,
 ) -> None:
-    """Follow a job until it ends. Exit code 1 if it does not end well."""
+    """Follow a job until it ends. Exit code 1 unless it succeeds."""
     with me.member() as member:
         from .progress import stage_bars
 
@@ -229,7 +232,7 @@ def audit(
     me: MemberOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Show the signed audit log of a job: what was opened to whom, failed attempts, what has been erased."""
+    """Show the signed audit log of a job: openings, failed attempts and erasures."""
     with me.member() as member:
         known = member.find(job)
         _audit(member, known, as_json)

@@ -117,33 +117,47 @@ def _read_option(
 # -- single options --------------------------------------------------------------------------------------------------
 
 Tls = Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers", rich_help_panel=SERVERS)]
-Timeout = Annotated[float, typer.Option(help="seconds a communication round may take", rich_help_panel=SERVERS)]
-Force = Annotated[bool, typer.Option("--force", help="replace an earlier result", rich_help_panel=RESULT)]
+Timeout = Annotated[float, typer.Option(help="Timeout of one communication round in seconds.", rich_help_panel=SERVERS)]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing result.", rich_help_panel=RESULT)]
 ServersState = Annotated[
     Path | None,
     typer.Option(
         "--servers-state",
-        help="folder in which the servers keep shares; else $XDG_STATE_HOME/ppca or ~/.local/state/ppca",
+        help="Folder for kept shares. Default: $XDG_STATE_HOME/ppca or ~/.local/state/ppca.",
         rich_help_panel=SERVERS,
     ),
 ]
 MinRows = Annotated[
     int,
-    typer.Option("--min-rows", min=1, help="fewest rows per owner: with fewer nothing is sent", rich_help_panel=TABLES),
+    typer.Option(
+        "--min-rows",
+        min=1,
+        help="Minimum number of rows per owner. With fewer rows nothing is sent.",
+        rich_help_panel=TABLES,
+    ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors", rich_help_panel=RESULT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=RESULT)]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="print what came out as JSON on standard output", rich_help_panel=RESULT)
+    bool,
+    typer.Option("--json", help="Print a summary of the result as JSON to standard output.", rich_help_panel=RESULT),
 ]
 Minimum = Annotated[
-    int, typer.Option(min=1, help="stop if fewer ids are common to all owners", rich_help_panel=COLUMNS)
+    int,
+    typer.Option(
+        min=1, help="Stop if the owners have fewer than this number of ids in common.", rich_help_panel=COLUMNS
+    ),
 ]
-Pieces = Annotated[int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)]
+Pieces = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Number of row chunks in the covariance step. Default: as few as possible.", rich_help_panel=COLUMNS
+    ),
+]
 IdColumns = Annotated[
     list[str] | None,
     typer.Option(
         "--id",
-        help="the column that names the individuals; if owners call it differently, once for each, in the order of the files",
+        help="Id column. If names differ, repeat once per owner in the order of FILES.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -170,7 +184,7 @@ class ServerOptions:
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, help="threads of each local server; by default a quarter of the cores each", rich_help_panel=SERVERS
+            min=1, help="Threads per local server. Default: a quarter of the cores, at most 8.", rich_help_panel=SERVERS
         ),
     ] = None
     servers_state: ServersState = None
@@ -194,32 +208,31 @@ class AnalysisOptions:
 
     components: Annotated[
         str,
-        typer.Option(
-            "--components", "-k", help="number of components, a fraction of the variance such as 0.95, or 'all'"
-        ),
+        typer.Option("--components", "-k", help="Number of components, fraction of variance such as 0.95, or 'all'."),
     ] = "all"
     standardize: Annotated[
-        bool, typer.Option("--standardize", help="divide columns by their joint deviation (correlation)")
+        bool, typer.Option("--standardize", help="Divide columns by their joint standard deviation (correlation PCA).")
     ] = False
     solver: Annotated[
         str,
         typer.Option(
-            help="auto: topk for few components of many columns, else allpairs; or jacobi, jacobi-classic, jacobi-eo, qr, power",
+            help="auto (topk or allpairs), or allpairs, topk, jacobi, jacobi-classic, jacobi-eo, qr, power.",
             rich_help_panel=SOLVER,
         ),
     ] = "auto"
     tol: Annotated[
-        float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
+        float,
+        typer.Option(help="Tolerance of the eigensolver, relative to the norm of the matrix.", rich_help_panel=SOLVER),
     ] = 1e-9
     fixed_iterations: Annotated[
         int | None,
         typer.Option(
-            min=1, help="run exactly this many iterations and open no convergence bits", rich_help_panel=SOLVER
+            min=1, help="Run exactly this many iterations and open no convergence bits.", rich_help_panel=SOLVER
         ),
     ] = None
     max_iterations: Annotated[
         int | None,
-        typer.Option(min=1, help="maximum iterations before falling back to jacobi", rich_help_panel=SOLVER),
+        typer.Option(min=1, help="Maximum number of iterations before falling back to jacobi.", rich_help_panel=SOLVER),
     ] = None
     until_converged: Annotated[
         bool,
@@ -271,9 +284,10 @@ class AlignOptions:
         ),
     ] = "psi"
     namespace: Annotated[
-        int | None, typer.Option("--namespace", help="number of ids of alignment namespace", rich_help_panel=COLUMNS)
+        int | None,
+        typer.Option("--namespace", help="Number of ids N for --alignment namespace.", rich_help_panel=COLUMNS),
     ] = None
-    fold_case: Annotated[bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)] = (
+    fold_case: Annotated[bool, typer.Option("--fold-case", help="Ignore the case of ids.", rich_help_panel=COLUMNS)] = (
         False
     )
 
@@ -310,19 +324,20 @@ class DaskOptions:
         str | None,
         typer.Option(
             "--dask",
-            help="tls://scheduler:8786 of your cluster, whose workers see the files; or 'local:4', four workers of this machine",
+            help="Cluster that reads the files: tls://host:8786, or local:4 for four workers.",
             rich_help_panel=DASK,
         ),
     ] = None
     dask_ca: Annotated[
         Path | None,
-        typer.Option("--dask-ca", help="certificate of the cluster's authority (PEM)", rich_help_panel=DASK),
+        typer.Option("--dask-ca", help="CA certificate of the cluster (PEM).", rich_help_panel=DASK),
     ] = None
     dask_cert: Annotated[
-        Path | None, typer.Option("--dask-cert", help="your certificate for the cluster (PEM)", rich_help_panel=DASK)
+        Path | None,
+        typer.Option("--dask-cert", help="Your client certificate for the cluster (PEM).", rich_help_panel=DASK),
     ] = None
     dask_key: Annotated[
-        Path | None, typer.Option("--dask-key", help="the key of that certificate (PEM)", rich_help_panel=DASK)
+        Path | None, typer.Option("--dask-key", help="Private key of --dask-cert (PEM).", rich_help_panel=DASK)
     ] = None
 
     @contextmanager

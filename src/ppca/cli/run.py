@@ -52,7 +52,7 @@ def run(
     tls: Tls = False,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Run a program on four local servers: secrets are shared here, only shares reach the servers.
+    """Run a program on four local servers. Secrets are shared in this process; servers see only shares.
 
     The program is an 'async def program(party, *secrets, **public)'; it returns what it opened or revealed.
 

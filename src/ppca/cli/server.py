@@ -29,7 +29,7 @@ def init(
         str, typer.Option(help="address on this machine for metrics, health and the operator's page")
     ] = "127.0.0.1:7445",
 ) -> None:
-    """Write server.toml for your server, with all settings and what they mean. Nothing is started."""
+    """Write server.toml for your server, with all settings and their meaning. Nothing is started."""
     from ..federation import toml
     from ..federation.identity import Identity
     from ..federation.membership import Membership
@@ -65,7 +65,7 @@ def _seen_from(folder: Path, path: Path) -> str:
 def run(
     config: ServerFileOption = Path("server.toml"),
     identity: Annotated[
-        Path | None, typer.Option("--identity", "-i", help="your identity.key, if not where server.toml says")
+        Path | None, typer.Option("--identity", "-i", help="Your identity.key. Default: the path in server.toml.")
     ] = None,
     level: Annotated[str, typer.Option("--log", help="debug, info, warning or error")] = "info",
     accept: Annotated[
@@ -84,11 +84,11 @@ def run(
 @app.command()
 @command()
 def restore(config: ServerFileOption = Path("server.toml")) -> None:
-    """Bring back what a lost server had, before its new server runs: shares of jobs that are not over, and kept models.
+    """Restore shares of unfinished jobs and kept models of a lost server, before its new server runs.
 
     The operator has made a new key, and the federation a new revision with it (ppca federation add --server); the other
-    three servers run with that revision. Every share comes from the mate that holds the same; nothing is put together
-    anywhere else.
+    three servers run with that revision. Every share comes from a mate that holds the same share; shares are not
+    combined anywhere.
     """
     from ..server.daemon import restore as bring_back
 

@@ -31,7 +31,7 @@ def ui(
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on 127.0.0.1; any free one without")] = 0,
     show: Annotated[bool, typer.Option("--open", help="open the link in your browser")] = False,
 ) -> None:
-    """Your jobs in a browser: read and approve, contribute, follow, fetch results. Until Ctrl-C.
+    """Show your jobs in a browser: read, approve, contribute, follow and fetch. Stop with Ctrl-C.
 
     The pages come from this process, which holds your key; the browser never sees it. The printed link works once.
     """
