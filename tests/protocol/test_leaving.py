@@ -10,7 +10,9 @@ import pytest
 
 from harness.lockstep import run
 from harness.privacy import SECRET, assert_uniform, everything
+from ppca.native import ring
 from ppca.protocol import (
+    Held,
     InconsistentShares,
     InputRefused,
     OpeningRefused,
@@ -23,7 +25,7 @@ from ppca.protocol import (
     unseal,
 )
 from ppca.protocol.inputs import receive
-from ppca.protocol.opening import limits
+from ppca.protocol.opening import limits, randomize_below
 
 # -- openings --------------------------------------------------------------------------------------------------------
 
@@ -241,3 +243,50 @@ def test_receive_refuses_wrong_sizes() -> None:
                     receive(wrong, row, column)
     with pytest.raises(InputRefused):
         receive(packets[0], 1, 1)  # a packet of another seat: a key where an array is due
+
+
+# -- random lower bits -----------------------------------------------------------------------------------------------
+
+
+def randomized(values: Any, frac: int = 40) -> list[Any]:
+    """Return the row shares (4 servers) of products with 80 fractional bits, with random bits below 2^-frac."""
+
+    async def program(x: Any, y: Any) -> Any:
+        return randomize_below(await x.mul(y, frac=80, only=Held.LEFT), frac).row
+
+    return list(run_all(program, [np.asarray(values, float), np.ones(len(values))]))
+
+
+def run_all(program: Any, inputs: list[Any]) -> list[Any]:
+    parties, packets = local_parties(), [share(values) for values in inputs]
+
+    async def whole(seat: int) -> Any:
+        return await program(*(SecretArray.from_packet(parties[seat], packet[seat]) for packet in packets))
+
+    return run_lockstep([whole(seat) for seat in range(4)])[0]
+
+
+@pytest.mark.parametrize("frac", [17, 40, 60])
+def test_values_with_random_lower_bits_are_right(frac: int) -> None:
+    values = np.r_[np.random.default_rng(0).normal(size=500) * 2.0 ** np.arange(-20, 5, 0.05), 0.0]
+    shares = randomized(values, frac)
+    assert np.array_equal(shares[0], shares[1])
+    assert np.array_equal(shares[2], shares[3])
+    found = ring.decode(ring.add(shares[0], shares[2]), 80)
+    assert np.abs(found - np.round(values * 2.0**40) / 2.0**40).max() <= 2.0**-frac
+
+
+def test_lower_bits_are_uniform_for_a_receiver_together_with_one_server() -> None:
+    """All values are equal. The 40 lower bits of the sum are uniform, also without the noise of one row."""
+    values = np.full(4096, 1.0 + 2.0**-35)
+    opened = [ring.add(shares[0], shares[2])[:, 0] for shares in (randomized(values), randomized(values))]
+    low = opened[0] & np.uint64((1 << 40) - 1)
+    assert_uniform((low >> np.uint64(32)).astype(np.uint8), "lower bits")
+    assert len(np.unique(low)) > 4090
+    assert not np.array_equal(opened[0], opened[1])
+
+
+@pytest.mark.parametrize("frac", [80, 16, 81])
+def test_bits_that_cannot_be_randomized(frac: int) -> None:
+    with pytest.raises(ValueError, match="cannot randomize"):
+        randomized([1.0], frac)

@@ -86,6 +86,10 @@ class UseModel(Analysis):
         else:
             scale = (data.scales or (0,))[0]
             found.append(f"units: those of the data; servers compare the scale 2^{scale} with that of the model")
+        if any(TRANSFORM in parts for parts in job.receivers.values()):
+            found.append(
+                "coordinates have many digits: if columns take few values, rows can be found from them and the components"
+            )
         if self.threshold is not None:
             limit = f"{self.threshold:g}, in these units squared"
             found.append(f"flags: rows whose squared distance from the model is above {limit}")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import Held, Party, RingType, SecretArray, concatenate, together
+from ..protocol.opening import randomize_below
 from .errors import Refusal
 from .input_types import ROW_FRAC
 from .kept import UNITS, check_allowed, kept
@@ -62,16 +63,17 @@ async def _levelled(rows: SecretArray, model: dict[str, SecretArray]) -> SecretA
 
 
 async def coordinates(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Return coordinates to reveal: all 80 fractional bits, and the row split only, which is what a receiver gets.
+    """Return coordinates to reveal, in the row split only, which is what a receiver gets.
 
+    The product is not truncated; its bits below 2^-40 are made random, so that they tell nothing more of the rows.
     The rest of the deviations is divided out of the components, which are fewer than the rows.
     """
     if "inverse" not in model:
         x, weights = await centred(rows, model), model["vectors"]
     else:
         x, weights = await together(_levelled(rows, model), model["vectors"] * model["inverse"])
-    result: SecretArray = await x.matmul(weights.T, frac=80, only=Held.LEFT)
-    return result
+    product: SecretArray = await x.matmul(weights.T, frac=80, only=Held.LEFT)
+    return randomize_below(product, 40)
 
 
 async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[SecretArray, SecretArray]:

@@ -15,7 +15,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,9 @@ from .dtypes import RingType
 from .multiply import ELEMENT
 from .party import Opening, Party
 from .rounds import Round, Step
-from .shares import Data, Shares
+from .shares import Data, Held, Shares
+
+S = TypeVar("S", bound=Shares)
 
 SERVERS = "servers"
 """Receiver of values that are opened to all four servers."""
@@ -113,6 +115,26 @@ def seal(x: Shares, what: str, to: str, why: str) -> Sealed:
     share = np.ascontiguousarray(x.row).tobytes()
     payload = share if x.party.column == 0 else digest(share)
     return Sealed(to, x.shape, x.dtype, payload)
+
+
+def randomize_below(x: S, frac: int) -> S:
+    """Return x with random bits below 2^-frac, in the row split only. Local.
+
+    A receiver of all fractional bits of a product would learn more about the factors than the result is meant to tell.
+    The servers of each row add the same random numbers below 2^-frac, from their key, to their share. The lower bits
+    are then uniform, also for a single server together with the receiver.
+    Error: below 2^-frac. Range: |x| + 2^(1 - frac) must be in the ring.
+    """
+    party, bits = x.party, x.dtype.frac - frac
+    if not 0 < bits < 64:
+        raise ValueError(f"cannot randomize {bits} bits of {x.dtype} below 2^-{frac}. Possible are 1 to 63 bits.")
+    noise = ring.zeros(x.shape, x.dtype.limbs)
+    noise[..., 0] = party.row_stream.draw(x.shape, 1, party.next_op(), 0)[..., 0] >> np.uint64(64 - bits)
+    half = ring.zeros(x.shape, x.dtype.limbs)
+    half[..., 0] = 1 << (bits - 1)
+    data = np.zeros((2, *x.row.shape), np.uint64)
+    data[0] = ring.sub(ring.add(x.row, noise), half)  # the mean of the noise is half of its range in each row
+    return type(x)(party, data, x.dtype, Held.LEFT)
 
 
 def digest(share: bytes) -> bytes:
