@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 PYTEST  := $(BIN)/python -m pytest
 
-.PHONY: help setup shell demo quick test test-release coverage site lint format bench docs wheel clean
+.PHONY: help setup shell demo quick test test-release coverage site lint format bench docs wheel release clean
 
 help:
 	@echo "make demo          three hospitals on four local servers, compared with the plaintext answer"
@@ -29,6 +29,7 @@ help:
 	@echo "make docs          update the generated parts of README.md and docs/"
 	@echo "make site          build the documentation site into build/site: runs the tutorials if they changed"
 	@echo "make wheel         build dist/*.whl, which installs without a compiler"
+	@echo "make release       wheels for Python 3.11 to 3.13, bill of materials and checksums, in dist/"
 	@echo "make shell         open a shell with $(BIN) first in PATH: ppca, python, pytest"
 	@echo "make setup         build and install into $(VENV) (the other targets do it when needed)"
 	@echo "make clean         remove $(VENV) and build products"
@@ -96,16 +97,37 @@ bench: setup
 docs: setup
 	$(BIN)/python -m docs.generate
 
-# auditwheel checks that the module needs nothing but an old enough C library, and names the wheel after it.
+# auditwheel checks that the module needs nothing but an old enough C library, and names the wheel after it. The same sources give
+# the same bytes: times in the archive are those of the commit, and no path of this machine is in the module.
 DIST  := dist
 WHEEL := build/wheel
+WHEEL_PYTHON := $(BIN)/python
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)
 wheel: setup
-	rm -rf $(WHEEL)/raw $(DIST)
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL)/raw \
-	  --config-settings build-dir=$(WHEEL)/objects .
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel --verbose repair --wheel-dir $(DIST) $(WHEEL)/raw/*.whl \
-	  2> $(WHEEL)/auditwheel.log || { cat $(WHEEL)/auditwheel.log; exit 1; }
+	rm -rf $(WHEEL)/raw $(WHEEL)/objects $(DIST)
+	$(call build_wheel,$(WHEEL_PYTHON))
 	@ls $(DIST)/*.whl
+
+define build_wheel
+	umask 022; CXXFLAGS="$$CXXFLAGS -ffile-prefix-map=$(abspath .)=." $(1) -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	  --wheel-dir $(WHEEL)/raw --config-settings build-dir=$(WHEEL)/objects/$(notdir $(1)) .
+	umask 022; PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel --verbose repair --wheel-dir $(DIST) $(WHEEL)/raw/*.whl \
+	  2> $(WHEEL)/auditwheel.log || { cat $(WHEEL)/auditwheel.log; exit 1; }
+	rm -rf $(WHEEL)/raw
+endef
+
+# Wheels for every interpreter that is here, a software bill of materials, and checksums of everything in dist/.
+PYTHONS ?= $(foreach each,3.11 3.12 3.13,$(shell command -v python$(each)))
+release: setup
+	rm -rf $(WHEEL)/raw $(WHEEL)/objects $(DIST)
+	$(foreach each,$(PYTHONS),$(call build_wheel,$(each))$(newline))
+	$(BIN)/python tools/sbom.py $(DIST)
+	cd $(DIST) && sha256sum $$(ls | LC_ALL=C sort) > SHA256SUMS && cat SHA256SUMS
+
+define newline
+
+
+endef
 
 clean:
 	rm -rf $(VENV) build dist

@@ -88,6 +88,8 @@ async def _visits(operator: str, visit: str, fetching: str, table: Path) -> None
         await page.do("document.querySelector('form[action$=approve] button').click()")
         await page.until("document.querySelector('#path')", PATIENCE)
         await page.do(f"document.querySelector('#path').value = {str(table)!r}")
+        await page.do("document.querySelector('form[action$=check] button').click()")
+        await page.until("document.querySelector('form[action$=contribute] button')", PATIENCE)
         await page.do("document.querySelector('form[action$=contribute] button').click()")
         await page.until("document.querySelector('#audit table')", PATIENCE)  # the job is done: the page followed it
         await page.go(operator)

@@ -62,7 +62,10 @@ def job(number: int, stage: str, name: str = "", **more: Any) -> dict[str, Any]:
         "progress": None,
         "submitted_by": "analyst",
         "columns": 13,
-        "opens": ["to the four servers: verification bit (one bit)", "to analyst: components (how columns vary)"],
+        "readers": [
+            {"name": "analyst", "lines": [("components", "how columns vary")], "units": []},
+            {"name": "the four servers", "lines": [("verification bit", "one bit")], "units": []},
+        ],
         "erase_after": "7d",
         "failures": [{"attempt": 1, "actor": "gamma", "why": "the disk is full"}] if stage == "failed" else [],
     }

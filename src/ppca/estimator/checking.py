@@ -93,7 +93,7 @@ def _check_rows(tables: Sequence[Table], plan: Plan, problems: Problems) -> Chec
         return records
 
     read: Callable[[Table], Any] = rows_of if wide else gap_sums_of if means else sums_of
-    results = [_read(table, read, problems) for table in tables]
+    results = [read_or_collect(table, read, problems) for table in tables]
     for table, result in zip(tables, results, strict=True):
         if result is not None:
             rows = len(result.values) if wide else result.count
@@ -139,7 +139,7 @@ def _check_columns(tables: Sequence[Table], plan: Plan, problems: Problems) -> C
     def read(table: Table) -> Records:
         return Records.for_upload(table, in_order=in_order, columns=width, fill=True)
 
-    records = [_read(table, read, problems) for table in tables]
+    records = [read_or_collect(table, read, problems) for table in tables]
     for table, result in zip(tables, records, strict=True):
         if result is not None:
             found.tables.append(CheckedTable(table.label, len(result.values), table.n_columns, _dropped(table)))
@@ -176,7 +176,7 @@ def _check_match(owners: Sequence[Records], partition: Columns, plan: Plan, widt
     return [f"{rows:,} rows are common to all owners"]
 
 
-def _read(table: Table, read: Callable[[Table], T], problems: Problems) -> T | None:
+def read_or_collect(table: Table, read: Callable[[Table], T], problems: Problems) -> T | None:
     """Read a table as a fit does, without columns with bad values. Return None if it cannot be read."""
     while True:
         bad: set[str] = set()

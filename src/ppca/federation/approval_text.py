@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from ..jobs.openings import MEANING, SERVERS, TAGS, AllowedOpening
+from ..jobs.openings import MEANING, SERVERS, TAGS, AllowedOpening, is_unit
 from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
 from ..jobs.spec import ALIGNED, DROP, MEAN, NAMESPACE, PSI, REFUSE, JobSpec
@@ -29,6 +30,8 @@ def scope(proposal: Proposal) -> str:
     time = f"until {proposal.expires:%Y-%m-%d %H:%M} UTC; erased {proposal.erase_after} after its end"
     return f"{whose}; {time}"
 
+
+ALL_SERVERS = "the four servers"
 
 SHOWN_NAMES = 10
 """Maximum number of another owner's columns that are named to an approver; the rest are counted. Own columns are all
@@ -179,20 +182,52 @@ def _few_common_rows(job: JobSpec) -> list[str]:
     ]
 
 
-def in_words(job: JobSpec) -> list[str]:
-    """Return one line for approvers per reader and value."""
-    lines = [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
+@dataclass(frozen=True)
+class Reader:
+    """A reader of a job's openings: a receiver, or the four servers. openings: what it gets, and what that tells."""
+
+    name: str
+    openings: tuple[tuple[str, str], ...]
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Openings that are not units of others."""
+        return [line for line in self.openings if not is_unit(line[0])]
+
+    @property
+    def units(self) -> list[tuple[str, str]]:
+        """Units of the other numbers."""
+        return [line for line in self.openings if is_unit(line[0])]
+
+
+def readers(job: JobSpec) -> list[Reader]:
+    """List the receivers, then the four servers, with their openings."""
+    found = []
     for receiver in job.receivers:
-        lines += [f"to {receiver}: {line.what} ({line.meaning})" for line in to_receiver(job, receiver)]
+        lines = [(line.what, line.meaning) for line in to_receiver(job, receiver)]
         if (
             job.data.uses_model and job.data.align is not None and job.data.align.alignment == PSI
         ):  # pseudonyms, no shared value
-            lines.append(f"to {receiver}: {TAGS} ({MEANING[TAGS]}, if it is one of the owners)")
-    if job.keep is not None and job.keep.until is not None:
-        for operation, receivers in job.keep.allow.items():
-            whom = " and ".join(receivers) or "no receiver"
-            lines.append(
-                f"kept in shares until {job.keep.until:%Y-%m-%d}: {operation} of new rows for {whom}, if you agree "
-                f"again"
-            )
-    return lines
+            lines.append((TAGS, f"{MEANING[TAGS]}, if it is one of the owners"))
+        found.append(Reader(receiver, tuple(lines)))
+    return [*found, Reader(ALL_SERVERS, tuple((line.what, line.meaning) for line in to_servers(job)))]
+
+
+def kept_in_words(job: JobSpec) -> list[str]:
+    """For approvers: what the servers keep, and for which later jobs."""
+    if job.keep is None or job.keep.until is None:
+        return []
+    return [
+        f"kept in shares until {job.keep.until:%Y-%m-%d}: {operation} of new rows for "
+        f"{' and '.join(receivers) or 'no receiver'}, if you agree again"
+        for operation, receivers in job.keep.allow.items()
+    ]
+
+
+def in_words(job: JobSpec) -> list[str]:
+    """For approvers: one line per reader and thing."""
+    *receivers, servers = readers(job)
+    lines = [
+        f"to {reader.name}: {what} ({tells})" for reader in (servers, *receivers) for what, tells in reader.openings
+    ]
+    return [*lines, *kept_in_words(job)]

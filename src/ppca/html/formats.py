@@ -50,3 +50,13 @@ def shape(dimensions: tuple[int, ...]) -> str:
     if not dimensions:
         return "one number"
     return " × ".join(str(length) for length in dimensions)
+
+
+def relative(seconds: float) -> str:
+    """A time from now on, or ago if negative: in 3 days, 5 minutes ago, now."""
+    left = abs(seconds)
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if left >= (length if unit != "day" else 2 * length):
+            text = counted(round(left / length), unit)
+            return f"in {text}" if seconds > 0 else f"{text} ago"
+    return "now"

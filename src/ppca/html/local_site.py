@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
 import jinja2
 from aiohttp import web
+from markupsafe import Markup
 
 from . import formats
 
@@ -74,13 +75,20 @@ def environment(*packages: str) -> jinja2.Environment:
     found = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.filters |= {"size": formats.size, "duration": formats.duration, "moment": moment}
+    found.filters |= {"size": formats.size, "duration": formats.duration, "moment": moment, "when": when}
     return found
 
 
 def moment(value: str | datetime) -> str:
     found = datetime.fromisoformat(value) if isinstance(value, str) else value
     return f"{found:%Y-%m-%d %H:%M} UTC"
+
+
+def when(value: str | datetime) -> Markup:
+    """A time as a person thinks of it; the exact one shows when it is pointed at, and is read aloud."""
+    found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    text = formats.relative((found - datetime.now(UTC)).total_seconds())
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(found.isoformat(), moment(found), text)
 
 
 def is_local(host: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from ..federation.approval_text import in_words
+from ..federation.approval_text import readers
 from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.headers import FINISHED
@@ -105,7 +105,7 @@ def job_facts(server_state: ServerState, job: str) -> Facts:
         "place": server_state.queue.get(job),
         "submitted_by": next((header.author for header in objects.of("job")), ""),
         "columns": len(known.spec.data.column_names),
-        "opens": in_words(known.spec),
+        "readers": [{"name": each.name, "lines": each.lines, "units": each.units} for each in readers(known.spec)],
         "erase_after": known.proposal.erase_after,
         "failures": [
             {"attempt": header.about["attempt"], "actor": header.author, "why": header.about["why"]}

@@ -94,7 +94,7 @@ def test_what_another_page_asks_for_is_not_done(board: Board, headers: dict[str,
         async with desk(board, "north") as here, visitor() as session:
             await here.enter(session)
             await here.heard(job)
-            for verb in ("approve", "refuse", "contribute", "fetch"):
+            for verb in ("approve", "refuse", "check", "discard", "contribute", "fetch"):
                 status, _ = await here.post(session, f"/job/{job.id}/{verb}", {"why": "x"}, **headers)
                 assert status in (403, 421)
             async with session.get(f"{here.root}/job/{job.id}/approve") as answer:
@@ -115,6 +115,10 @@ def test_an_owner_reads_the_words_of_ppca_approve(board: Board, capsys: pytest.C
         show_words(member, job)
         printed = capsys.readouterr()
         lines = [line.removeprefix("  - ") for line in printed.out.splitlines() if line.startswith("  - ")]
+        opened = [re.fullmatch(r"to [\w ]+: ([\w ]+) \((.*)\)", line) for line in lines]  # grouped on the page
+        words = [part for found in opened if found is not None for part in found.groups()]
+        lines = [line for line, found in zip(lines, opened, strict=True) if found is None]
+        assert len(words) > 20
         notes = [line.removeprefix("note: ") for line in printed.err.splitlines()]
         assert lines
         assert any("can compute from the difference what west alone contributed" in note for note in notes)
@@ -122,7 +126,12 @@ def test_an_owner_reads_the_words_of_ppca_approve(board: Board, capsys: pytest.C
             await here.enter(session)
             await here.heard(job)
             text = _plain(await here.text(session, f"/job/{job.id}"))
-            for line in (*lines, *notes, *(line for line in printed.out.splitlines() if line.startswith("of: "))):
+            for line in (
+                *words,
+                *lines,
+                *notes,
+                *(line for line in printed.out.splitlines() if line.startswith("of: ")),
+            ):
                 assert line in text
 
     asyncio.run(body())
@@ -147,7 +156,12 @@ def test_approve_then_contribute_from_a_path(board: Board, tmp_path: Path) -> No
             assert (approval.header.author, approval.header.job) == ("north", job.id)
             form = aiohttp.FormData({"path": str(table)})
             form.add_field("file", b"", filename="", content_type="application/octet-stream")  # as browsers send none
-            await here.post(session, f"/job/{job.id}/contribute", form)
+            await here.post(session, f"/job/{job.id}/check", form)
+            assert (await here.done(job)).said == "No problems: this table can be sent."
+            page = _plain(await here.text(session, f"/job/{job.id}"))
+            assert "my table.csv: 30 rows, 3 columns, 0 missing values" in page
+            assert not [item for item in board.objects.values() if item.header.kind == "envelope"]  # nothing was sent
+            await here.post(session, f"/job/{job.id}/contribute")
             assert "kB in sealed shares" in (await here.done(job)).said
             kinds = [item.header.kind for item in board.objects.values() if item.header.author == "north"]
             assert (kinds.count("contribution"), kinds.count("envelope") >= 4) == (1, True)
@@ -170,10 +184,12 @@ def test_an_uploaded_table_is_deleted_once_it_is_shared(board: Board) -> None:
                 form = aiohttp.FormData()
                 form.add_field("path", "")
                 form.add_field("file", content, filename=name, content_type="text/csv")
-                await here.post(session, f"/job/{job.id}/contribute", form)
-                task = await here.done(job)
-                assert not list(state.glob("upload-*"))
-                assert bool(task.fault) == (content == b"nonsense")
+                await here.post(session, f"/job/{job.id}/check", form)
+                await here.done(job)
+                assert len(list(state.glob("upload-*"))) == 1
+                await here.post(session, f"/job/{job.id}/contribute")
+                assert bool((await here.done(job)).fault) == (content == b"nonsense")
+            assert not list(state.glob("upload-*"))
             assert not (board.folder / "x.csv").exists()
 
     asyncio.run(body())
@@ -199,12 +215,12 @@ def test_what_is_wrong_with_a_contribution_is_said(board: Board, fields: dict[st
             form = aiohttp.FormData(default_to_multipart=True)
             for name, value in fields.items():
                 form.add_field(name, value)
-            await here.post(session, f"/job/{job.id}/contribute", form)
-            assert said in (await here.done(job)).fault
+            await here.post(session, f"/job/{job.id}/check", form)
+            await here.done(job)
             assert said in _plain(await here.text(session, f"/job/{job.id}"))
-            assert (await here.post(session, f"/job/{job.id}/contribute", b"no form"))[0] == 415
+            assert (await here.post(session, f"/job/{job.id}/check", b"no form"))[0] == 415
             form = aiohttp.FormData({"path": "x" * 5000}, default_to_multipart=True)
-            assert (await here.post(session, f"/job/{job.id}/contribute", form))[0] == 413
+            assert (await here.post(session, f"/job/{job.id}/check", form))[0] == 413
 
     asyncio.run(body())
 
@@ -228,13 +244,150 @@ def test_the_form_has_all_options_for_reading(board: Board) -> None:
     asyncio.run(body())
 
 
+GAPS = "a,b,c\n" + "".join(f"{40 + i},{'' if i % 7 == 0 else 7 * i % 31},{i % 3}\n" for i in range(30))
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            GAPS,
+            ["30 rows, 3 columns, 5 missing values", "missing: b (5)", "1 problem: this table cannot be sent as it is"],
+        ),
+        (TABLE.replace("a,b,c", "a,b,x"), ["no owner has a column 'c'. The columns are 'a', 'b', 'x'."]),
+        (TABLE.replace("41,", "forty,"), ["forty"]),
+        ("a,b,c\n1,2,3\n2,3,4\n", ["2 rows, 3 columns, 0 missing values", "cannot be sent as it is"]),
+    ],
+)
+def test_a_table_is_shown_before_it_is_sent(board: Board, tmp_path: Path, table: str, said: list[str]) -> None:
+    """Rows, columns, missing values and problems; a table with problems is not sent, whatever is asked for."""
+
+    async def body() -> None:
+        job = board.job()
+        board.member("north").approve(job)
+        path = tmp_path / "table.csv"
+        path.write_text(table)
+        async with desk(board, "north") as here, visitor() as session:
+            await here.enter(session)
+            await here.heard(job, lambda known: any(each.kind == "approval" for each in known.headers))
+            await here.post(
+                session, f"/job/{job.id}/check", aiohttp.FormData({"path": str(path)}, default_to_multipart=True)
+            )
+            await here.done(job)
+            page = _plain(await here.text(session, f"/job/{job.id}"))
+            for words in said:
+                assert words in page
+            await here.post(session, f"/job/{job.id}/contribute")
+            assert "cannot be sent" in (await here.done(job)).fault
+            assert not [item for item in board.objects.values() if item.header.kind == "envelope"]
+            await here.post(session, f"/job/{job.id}/discard")
+            await here.done(job)
+            assert 'name="file"' in await here.text(session, f"/job/{job.id}")
+
+    asyncio.run(body())
+
+
+NEW = {
+    "name": "wave two",
+    "form": "rows",
+    "missing": "refuse",
+    "alignment": "psi",
+    "minimum": "10",
+    "columns": 'a, b, "c, d"',
+}
+NEW |= {"components": "2", "standardize": "on", "rows_at_least": "50", "expires": "7d", "erase_after": "7d"}
+PEOPLE = [("owners", "north"), ("owners", "west"), ("owners", "south"), ("receivers", RECEIVER)]
+
+
+def test_a_new_job_is_shown_as_a_file_and_then_submitted(board: Board) -> None:
+    """The same file as that of `ppca job new`; nothing is sent before the member has seen it."""
+
+    async def body() -> None:
+        async with desk(board, RECEIVER) as here, visitor() as session:
+            await here.enter(session)
+            assert "New job" in await here.text(session)
+            status, page = await here.post(session, "/new", [*NEW.items(), *PEOPLE])
+            assert status == 200
+            assert not board.objects
+            (file,) = board.folder.glob("job-*.toml")
+            job = ProposedJob(file.read_bytes())
+            assert (job.name, job.proposal.owners, list(job.spec.receivers)) == (
+                "wave two",
+                ("north", "west", "south"),
+                [RECEIVER],
+            )
+            assert list(job.spec.data.column_names) == ["a", "b", "c, d"]
+            assert (job.spec.analysis.components, job.spec.data.standardize, job.spec.data.rows_at_least) == (
+                2,
+                True,
+                50,
+            )
+            assert (
+                html.escape(file.read_text(), quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
+            )
+            assert (await here.post(session, "/new/submit", {"job": "0" * 64}))[0] == 404
+            assert not board.objects
+            status, page = await here.post(session, "/new/submit", {"job": job.id})
+            assert (status, "wave two" in page) == (200, True)
+            assert {item.header.kind for item in board.objects.values()} == {"job", "offer"}
+            for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+                for path in ("/new", "/new/submit"):
+                    assert (await here.post(session, path, {"job": job.id}, **headers))[0] == 403
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": " "}, "Give the job a name"),
+        ({"columns": ""}, "columns: name the columns"),
+        ({"columns": "a, a"}, "columns"),
+        ({"components": "many"}, "components: 'many'"),
+        ({"components": "9"}, "components 9"),
+        ({"rows_at_least": "-1"}, "minimum number of rows: '-1' is not a whole number"),
+        ({"form": "columns"}, "is not 'owner: a, b, c'"),
+        ({"form": "pie"}, "form is 'pie'"),
+        ({"expires": HOSTILE}, "time: write a span such as 7d"),
+    ],
+)
+def test_what_is_wrong_with_a_new_job_is_said(board: Board, changes: dict[str, str], said: str) -> None:
+    async def body() -> None:
+        async with desk(board, RECEIVER) as here, visitor() as session:
+            await here.enter(session)
+            status, page = await here.post(session, "/new", [*(NEW | changes).items(), *PEOPLE])
+            assert status == 200
+            assert said in _plain(page).partition("Not made:")[2]
+            assert HOSTILE not in page
+            assert not list(board.folder.glob("job-*.toml"))
+            assert not board.objects
+
+    asyncio.run(body())
+
+
+def test_a_new_job_of_column_owners(board: Board) -> None:
+    async def body() -> None:
+        async with desk(board, RECEIVER) as here, visitor() as session:
+            await here.enter(session)
+            fields = NEW | {"form": "columns", "columns": "north: a, b\nwest: c\nsouth: d", "minimum": "25"}
+            await here.post(session, "/new", [*fields.items(), *PEOPLE])
+            (file,) = board.folder.glob("job-*.toml")
+            data = ProposedJob(file.read_bytes()).spec.data
+            assert data.by_columns
+            assert data.columns == {"north": ("a", "b"), "west": ("c",), "south": ("d",)}
+            assert data.align is not None
+            assert data.align.minimum == 25
+
+    asyncio.run(body())
+
+
 def test_a_refusal_needs_a_reason_and_ends_the_job(board: Board) -> None:
     async def body() -> None:
         job = board.job()
         async with desk(board, "west") as here, visitor() as session:
             await here.enter(session)
             await here.heard(job)
-            assert "say why" in _plain((await here.post(session, f"/job/{job.id}/refuse", {"why": " "}))[1])
+            assert "no reason given" in _plain((await here.post(session, f"/job/{job.id}/refuse", {"why": " "}))[1])
             status, text = await here.post(session, f"/job/{job.id}/refuse", {"why": HOSTILE})
             assert (status, HOSTILE in text, HOSTILE in _plain(text)) == (200, False, True)
             assert 'class="badge refused"' in text

@@ -46,6 +46,9 @@ def test_an_owner_s_visit_in_a_browser(board: Board, tmp_path: Path) -> None:
             board.say("west", "approval", job)  # the page changes while somebody types
             await page.until("!document.querySelector('#state').innerText.includes('west to approve')")
             assert await page.do("document.querySelector('#path').value") == str(table)
+            await page.do("document.querySelector('form[action$=check] button').click()")
+            await page.until("document.querySelector('form[action$=contribute] button')")
+            assert "30 rows, 3 columns, 0 missing values" in await page.text()
             await page.do("document.querySelector('form[action$=contribute] button').click()")
             await page.until("document.body.innerText.includes('You may leave for good')")
             assert [item.header.author for item in board.objects.values() if item.header.kind == "contribution"] == [

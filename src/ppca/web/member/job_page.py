@@ -9,9 +9,25 @@ from typing import Any
 
 from ...federation.membership import Membership
 from ...federation.proposal import ProposedJob
-from ...federation.state import DONE, GATHERING, PROPOSED, READY, RUNNING, JobState, Objects, job_state_of
+from ...federation.state import (
+    CANCELLED,
+    DONE,
+    ERASED,
+    EXPIRED,
+    FAILED,
+    GATHERING,
+    HELD,
+    PROPOSED,
+    READY,
+    REFUSED,
+    RUNNING,
+    JobState,
+    Objects,
+    job_state_of,
+)
 from ...jobs.loading import as_data
 from ...jobs.spec import COLUMNS, NEW_COLUMNS, NEW_ROWS, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobSpec
+from ...receiver.interpret import listed
 from .live_jobs import Known
 
 APPROVE, CONTRIBUTE, FETCH = "approve", "contribute", "fetch"
@@ -23,6 +39,23 @@ MEANING = {
     RUNNING: "the servers compute on shares",
     DONE: "receivers fetch their results",
 }
+YOURS = {
+    APPROVE: "Your turn: read what this job reveals, then approve or refuse it.",
+    CONTRIBUTE: "Your turn: choose your table, look at what was read, and send it as shares. Afterwards you can go offline.",
+    FETCH: "Your turn: fetch the result, which is sealed to your key.",
+}
+THEIRS = {
+    READY: "The servers start the job without further action.",
+    RUNNING: "The servers are computing. No action is needed, and this page is updated.",
+    HELD: "An operator must find out why the attempts failed, and then run ppca job resume.",
+    REFUSED: "The job has ended because a member refused it. Its proposer can submit a changed job.",
+    CANCELLED: "The job has ended because it was cancelled. No action is needed.",
+    EXPIRED: "The job has ended because it expired. Its proposer can submit it again with a later date.",
+    FAILED: "The job has ended without a result. Its proposer can fix the cause and submit it again.",
+    ERASED: "The servers have erased this job. No action is needed.",
+}
+"""Sentence on the next step if other members act, by state of the job. YOURS: the same for this member, by task."""
+
 TITLES = {
     ("pca/1", ROWS): "Joint principal components of the rows of all owners together",
     ("pca/1", COLUMNS): "Joint principal components of the columns of all owners, joined row by row",
@@ -50,6 +83,34 @@ class JobPage:
     approved: bool
     contributed: bool
     may_refuse: bool
+
+    @property
+    def next_step(self) -> str:
+        """Return one sentence: the next step, and the members that must act."""
+        stage = self.job_state.stage
+        if self.todo:
+            return YOURS[self.todo]
+        if stage in (PROPOSED, GATHERING):
+            actors = listed(list(dict.fromkeys(item.actor for item in self.job_state.waiting)))
+            return f"Next, {actors} must act, as listed below. You need not do anything now."
+        if stage == DONE:
+            whom = listed(list(self.job.spec.receivers)) if self.job.spec.receivers else ""
+            return (
+                f"The job is done: {whom} can fetch the result."
+                if whom
+                else "The job is done: the servers keep the model as shares. No action is needed."
+            )
+        return THEIRS[stage]
+
+    @property
+    def command(self) -> str:
+        """The command that does the same as the button."""
+        short = self.job.id[:12]
+        return {
+            APPROVE: f"ppca approve {short}",
+            CONTRIBUTE: f"ppca contribute {short} table.csv",
+            FETCH: f"ppca fetch {short} -o result",
+        }.get(self.todo, "")
 
     @property
     def steps(self) -> list[dict[str, str]]:

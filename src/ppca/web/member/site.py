@@ -12,23 +12,27 @@ from typing import Any
 
 from aiohttp import web
 
-from ...federation.approval_text import scope, terms
+from ...federation.approval_text import kept_in_words, readers, scope, terms
 from ...federation.errors import FederationError
 from ...federation.proposal import ProposedJob
 from ...html.formats import size
 from ...html.local_site import LocalSite, follow
 from ...member import MemberClient
 from ...member.contributing import contribute
+from ...runtime.files import write_whole
 from ..report import opening_lines
 from ..report.page import chart_style
 from .authorisation import Authorisation
 from .job_page import JobPage, parameters_of, standing_of, title_of
 from .live_jobs import LiveJobs
+from .new_job import ALIGNMENTS, MISSING, NewJob
+from .preview import preview
 from .results import REPORT, Results
-from .tasks import MemberTasks, Told
+from .tasks import MemberTasks, Told, in_words
 from .uploads import READING, Uploads
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
+ROLES = ("owner", "receiver")
 QUICK = 20.0
 """Seconds that a request waits for an approval to be with a server; after that the page says that it is under way."""
 
@@ -71,6 +75,7 @@ class Pages:
         self.tasks = MemberTasks(self.bell.ring)
         self.uploads = Uploads(self.member.state.folder)
         self.results = results
+        self.drafts: dict[str, ProposedJob] = {}
         self._open_member = open_member
         self._fetch = fetch
 
@@ -82,9 +87,14 @@ class Pages:
                 web.get("/enter/{token}", self.door.enter),
                 web.get(f"{root}/", self.front),
                 web.get(f"{root}/events", self.events),
+                web.get(f"{root}/new", self.new),
+                web.post(f"{root}/new", self.make),
+                web.post(f"{root}/new/submit", self.submit),
                 web.get(job, self.job),
                 web.post(f"{job}/approve", self.approve),
                 web.post(f"{job}/refuse", self.refuse),
+                web.post(f"{job}/check", self.check),
+                web.post(f"{job}/discard", self.discard),
                 web.post(f"{job}/contribute", self.contribute),
                 web.post(f"{job}/fetch", self.fetch),
                 web.get(f"{job}/report", self.report),
@@ -132,7 +142,7 @@ class Pages:
 
     async def job(self, request: web.Request) -> web.Response:
         found = self._found(request)
-        opened, together = await asyncio.to_thread(self.member.words, found.job)
+        _, together = await asyncio.to_thread(self.member.words, found.job)
         result = await asyncio.to_thread(self.results.of, found.job)
         audit = await asyncio.to_thread(self._audit, found)
         return self._render(
@@ -142,7 +152,8 @@ class Pages:
             program=title_of(found.job.spec),
             scope=scope(found.job.proposal),
             terms=terms(found.job.spec, self.member.name),
-            opened=opened,
+            readers=readers(found.job.spec),
+            kept=kept_in_words(found.job.spec),
             together=together,
             task=self.tasks.of(found.job.id),
             result=result,
@@ -151,6 +162,8 @@ class Pages:
             here=Path.cwd(),
             reading=READING,
             unsent=self.member.state.outbox(found.job.id).complete,
+            preview=self.uploads.previews.get(found.job.id),
+            missing=MISSING[found.job.spec.data.missing],
         )
 
     def _audit(self, found: JobPage) -> dict[str, Any]:
@@ -249,13 +262,100 @@ class Pages:
 
         return await self._do(request, "fetch", body)
 
-    async def contribute(self, request: web.Request) -> web.Response:
+    async def check(self, request: web.Request) -> web.Response:
+        """Read a table and show what was read. It is kept here, and nothing is sent."""
         job = self._found(request).job
         form = await self.uploads.read(request)
+        data, held = job.spec.data, False
 
         def body(member: MemberClient, told: Told) -> str:
+            nonlocal held
+            table, label = form.table(needed=True), form.label
+            found = preview(data, member.name, table, label, form.id or None, form.options(), told)
+            self.uploads.hold(job.id, form, found)
+            held = True
+            return found.verdict
+
+        def after() -> None:
+            if not held:
+                form.clear()
+
+        return await self._do(request, "check", body, patience=QUICK, after=after)
+
+    async def discard(self, request: web.Request) -> web.Response:
+        job = self._found(request).job
+
+        def body(member: MemberClient, told: Told) -> str:
+            self.uploads.discard(job.id)
+            return "The table was put away; nothing was sent."
+
+        return await self._do(request, "discard", body, patience=QUICK)
+
+    async def contribute(self, request: web.Request) -> web.Response:
+        """Send the table that was checked, or the rest of one that is sealed already."""
+        job = self._found(request).job
+
+        def body(member: MemberClient, told: Told) -> str:
+            form = self.uploads.checked(job.id)
             data = form.table(needed=not member.state.outbox(job.id).complete)
             sent = contribute(member, job, data, id=form.id or None, options=form.options(), told=told)
-            return f"You have contributed: {size(sent)} in sealed shares. Your part is done; you may leave for good."
+            self.uploads.discard(job.id)
+            return f"You have contributed: {size(sent)} in sealed shares. Your part is done; you can go offline."
 
-        return await self._do(request, "contribute", body, after=form.clear)
+        return await self._do(request, "contribute", body)
+
+    # -- a new job ---------------------------------------------------------------------------------------------------
+
+    async def new(self, request: web.Request) -> web.Response:
+        return self._new_page(NewJob())
+
+    async def make(self, request: web.Request) -> web.Response:
+        """Make the file of a job, write it here, and show it."""
+        form, fault, draft = NewJob(), "", None
+        try:
+            form = NewJob.of(await request.post())
+            draft = form.proposed(self.member.membership)
+            await asyncio.to_thread(write_whole, self._file_of(draft), draft.data)
+            self.drafts[draft.id] = draft
+        except (ValueError, OSError) as error:
+            fault, draft = in_words(error), None
+        return self._new_page(form, draft, fault)
+
+    async def submit(self, request: web.Request) -> web.Response:
+        draft = self.drafts.get(str((await request.post()).get("job", "")))
+        if draft is None:
+            raise web.HTTPNotFound(text="There is no such job here. Go back, and make it again.\n")
+
+        def send() -> None:
+            with closing(self._open_member()) as member:
+                member.submit(draft)
+            self.following.refresh(draft.id)
+
+        try:
+            await asyncio.to_thread(send)
+        except (FederationError, ValueError, OSError) as error:
+            return self._new_page(NewJob(), draft, str(error))
+        return web.Response(status=303, headers={"Location": f"{self.door.root}/job/{draft.id}"})
+
+    def _file_of(self, draft: ProposedJob) -> Path:
+        return self.results.folder.parent / f"job-{draft.id[:12]}.toml"
+
+    def _new_page(self, form: NewJob, draft: ProposedJob | None = None, fault: str = "") -> web.Response:
+        membership = self.member.membership
+        found = {role: [name for name in membership.keys if role in membership.roles(name)] for role in ROLES}
+        about: dict[str, Any] = {}
+        if draft is not None:
+            about = {"path": self._file_of(draft), "text": draft.data.decode(), "readers": readers(draft.spec)}
+            about["kept"] = kept_in_words(draft.spec)
+        choices = {"missing": MISSING, "alignment": ALIGNMENTS}
+        owners, receivers = found["owner"], found["receiver"]
+        return self._render(
+            "new.html",
+            form=form,
+            draft=draft,
+            wrong=fault,
+            owners=owners,
+            receivers=receivers,
+            choices=choices,
+            **about,
+        )

@@ -15,19 +15,21 @@ from typing import Any
 from aiohttp import BodyPartReader, web
 
 from ...owner.tables.options import ReadOptions, settable
+from .preview import Preview
 
 READING = settable(without=["missing"])
 """The options for reading that the form offers. What becomes of missing values is part of the job."""
 
 PREFIX = "upload-"
 CHUNK = 1 << 20
-MAX_TEXT = 4096
+MAX_TEXT, MAX_NAME = 4096, 120
 ENDING = re.compile(r"(\.[A-Za-z0-9]{1,8}){0,2}$")
 
 
 @dataclass
 class Form:
     path: str = ""
+    name: str = ""
     id: str = ""
     upload: Path | None = None
     reading: dict[str, str] = field(default_factory=dict)
@@ -39,6 +41,11 @@ class Form:
         if not self.path and needed:
             raise ValueError("choose a file, or type the path of one on this machine.")
         return Path(self.path).expanduser()
+
+    @property
+    def label(self) -> str:
+        """Name of the table for a person."""
+        return self.name or Path(self.path).name
 
     def options(self) -> ReadOptions:
         """Return how the table is read. Empty fields keep their defaults. The job says how missing values count."""
@@ -58,6 +65,8 @@ class Uploads:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.previews: dict[str, Preview] = {}
+        self._forms: dict[str, Form] = {}
         for left in folder.glob(f"{PREFIX}*"):
             if not _is_alive(int(left.name.split("-")[1])):  # its process was killed
                 shutil.rmtree(left, ignore_errors=True)
@@ -66,6 +75,23 @@ class Uploads:
         """Delete what this process has not yet shared."""
         for left in self.folder.glob(f"{PREFIX}{os.getpid()}-*"):
             shutil.rmtree(left, ignore_errors=True)
+
+    def hold(self, job: str, form: Form, found: Preview) -> None:
+        """Keep a table that was checked, until it is sent or put away."""
+        self.discard(job)
+        self._forms[job], self.previews[job] = form, found
+
+    def checked(self, job: str) -> Form:
+        """The table that was checked for a job; an empty form if there is none. One with problems is refused."""
+        if job in self.previews and self.previews[job].problems:
+            raise ValueError(f"{self.previews[job].verdict} Choose another one, or change how it is read.")
+        return self._forms.get(job, Form())
+
+    def discard(self, job: str) -> None:
+        """Delete what was uploaded for a job and not sent."""
+        self.previews.pop(job, None)
+        if form := self._forms.pop(job, None):
+            form.clear()
 
     async def read(self, request: web.Request) -> Form:
         if not request.content_type.startswith("multipart/"):
@@ -91,6 +117,7 @@ class Uploads:
             return
         ending = ENDING.search(part.filename)
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=self.folder))  # for this user only
+        form.name = part.filename[:MAX_NAME]
         form.upload = folder / f"table{ending[0] if ending else ''}"
         with form.upload.open("wb") as file:
             while chunk := await part.read_chunk(CHUNK):
