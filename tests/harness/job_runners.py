@@ -80,7 +80,7 @@ class FakeAttempt:
 
     def run(self, prepared: Callable[[], None] = lambda: None) -> Done:
         hall, server = self.hall, self.work.server
-        assert self.work.packets, "the contributions are read"
+        assert list(self.work.chunks), "the contributions are read"
         with hall.lock:
             hall.now[server] += 1
             hall.most[server] = max(hall.most[server], hall.now[server])
