@@ -34,8 +34,10 @@ ENTRIES, RIGHT = RingType(128, 112, 14), RingType(128, FRAC, 14)
 
 
 def matrix(d: int, condition: float) -> Floats:
-    """Positive definite, with entries below 1, and columns in scales from 1 to 2^-12."""
+    """Positive definite, with entries below 1, and columns in scales from 1 to 2^-12. Symmetric to the last bit, which
+    a product of matrices is not on every processor."""
     A = (orthogonal(d) * np.geomspace(1, 1 / condition, d)) @ orthogonal(d).T
+    A = (A + A.T) / 2
     unit = 2.0 ** -np.linspace(0, 12, d).round() / np.sqrt(np.diagonal(A)) * 0.9
     return np.asarray(A * np.outer(unit, unit))
 
