@@ -236,7 +236,8 @@ def test_threads_over_a_mesh_give_the_same_as_lockstep() -> None:
 def test_agreed_keys() -> None:
     parties, traffic = run_lockstep([_agree(seat, b"one") for seat in range(4)])
     assert traffic.rounds == 1
-    assert traffic.sent == [2 * 32 + 3 * 32, 32, 32, 0]  # one draw for each of the four pairs, and the nonce to all
+    # One draw for each of the four pairs, the nonce to all, and the digest of every server to the three others.
+    assert traffic.sent == [2 * 32 + 3 * 32 + 3 * 16, 32 + 3 * 16, 32 + 3 * 16, 3 * 16]
 
     def draw(party: Any, stream: str) -> bytes:
         return getattr(party, stream).draw((4,), 2, 1, 0).tobytes()

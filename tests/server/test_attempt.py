@@ -215,10 +215,13 @@ def test_what_is_no_job_is_final(seats: RealServers) -> None:
 
 
 def test_one_server_with_another_job_stops_the_attempt(seats: RealServers) -> None:
-    """All servers compare a digest of the job before anything is computed, also those that share no key."""
+    """All servers compare a digest of the job before anything is computed, also those that share no key.
+
+    Another attempt is allowed: one server could claim another job, and nobody signs what it says.
+    """
     other = fit_job(4, 3, fixed_iterations=15)
     failed = seats.start(JOB, chunks(data()), own=lambda seat: {"job": other} if seat == 2 else {}).failed()
-    assert any(one.final for one in failed)
+    assert not any(one.final for one in failed)
     assert all("not given the same job: server" in str(one) for one in failed)
     assert any("server 2 has another job" in str(one) for one in failed)
 
