@@ -459,7 +459,7 @@ def test_aligned_owners_list_the_same_ids_in_the_same_order(form: Form, ids: str
     whole = form.begun()
     assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
     refused = whole.run()["refused"]
-    assert "list different ids or another order" in refused
+    assert "have different ids or another order" in refused
     assert LIAR in refused
 
 
@@ -647,8 +647,10 @@ def test_a_flag_of_several_rows_passes(form: Form, stops: None) -> None:
 # -- new rows for a kept model ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["honest", "a lie", "too few rows"])
-def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path: Path, servers: FourServers) -> None:
+@pytest.mark.parametrize("how", ["honest", "a lie", "other units", "too few rows"])
+def test_new_columns_out_of_range_or_in_other_units_or_of_few_rows_are_refused(
+    how: str, tmp_path: Path, servers: FourServers
+) -> None:
     """The model is that of two column owners, and both send columns of the new rows. The openings are those of the job."""
     owners, align = OWNERS[:2], {"alignment": "aligned", "minimum": 2}
     held = {owner: [f"{owner[0]}{number}" for number in range(2)] for owner in owners}
@@ -662,7 +664,7 @@ def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path:
     first = WholeJob(servers, fit)
     for owner in owners:
         assert first.contribute(owner, tmp_path / f"{owner}.csv") == [""] * 4
-    exponents = np.broadcast_to(first.run()["to"][RECEIVER]["exponents"], (4,))
+    exponents = np.broadcast_to(first.run()["to"][RECEIVER]["exponents"], (4,)) + (how == "other units")
     for job_runner, store in zip(first.job_runners, first.stores, strict=True):
         job_runner.staging.keep(fit.id, store[kept_name(fit.id)])
     least = 41 if how == "too few rows" else 40
@@ -692,10 +694,11 @@ def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path:
     else:
         refusal = {
             "a lie": f"contribution of {LIAR} holds numbers outside the range",
+            "other units": "scale_exponents of this job are not those of the model",
             "too few rows": r"there are 40 new rows; this job needs at least 41 \(rows_at_least\)",
         }
         with pytest.raises(Refusal, match=refusal[how]):
             second.run()
-    opened = {"honest": 3, "a lie": 2, "too few rows": 0}
-    wanted = ["units of the model", "inputs in range", "anomaly flags"]
+    opened = {"honest": 3, "a lie": 1, "other units": 2, "too few rows": 0}
+    wanted = ["inputs in range", "units of the model", "anomaly flags"]
     assert [line["what"] for line in second.audit] == wanted[: opened[how]]
