@@ -40,8 +40,8 @@ def owner(doors: Doors, **options: Any) -> Findings:
     return Doctor(patient, **options).examine()
 
 
-def operator(doors: Doors, seat: int = 0, **options: Any) -> Findings:
-    settings = doors.settings(seat, store={"path": "store", "at_most": 1 << 20})
+def operator(doors: Doors, server: int = 0, **options: Any) -> Findings:
+    settings = doors.settings(server, store={"path": "store", "at_most": 1 << 20})
     return Doctor(Patient(settings.federation, settings.identity, settings), **options).examine()
 
 
@@ -125,7 +125,7 @@ def test_a_wrong_key(doors: Doors) -> None:
     found = wrong(owner(doors))
     assert found[0].where == "federation.toml"  # gamma's signature does not count either
     seats = [item for item in found if item.where == "server 2 (gamma)"]
-    assert "has not the key that is pinned for gamma" in seats[0].said
+    assert "does not hold the key pinned for gamma" in seats[0].said
     assert "over the telephone" in seats[0].remedy
 
 

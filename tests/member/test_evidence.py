@@ -290,7 +290,7 @@ def test_an_audit_that_names_too_many_pieces_is_refused_before_they_are_fetched(
     _check_counts(named | {"beta": ["0" * 64] * 4})
     _check_counts(named | {"beta": []})
     with pytest.raises(
-        FederationError, match="the audit of beta names 60 pieces of the result, those of the others at most 3"
+        FederationError, match="the audit of beta names 60 chunks of the result, those of the others at most 3"
     ):
         _check_counts(named | {"beta": ["0" * 64] * 60})
 

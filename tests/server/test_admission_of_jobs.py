@@ -75,7 +75,7 @@ def test_jobs_of_members_that_there_are_not(door: Door) -> None:
         {"owners": (*OWNERS, "alpha")},
         {"receivers": {RECEIVER: ["model"], "north": ["model"]}},
     ):
-        door.refuses(submitted(job(**fields)), "is no (owner|receiver) in test")
+        door.refuses(submitted(job(**fields)), "is not (an owner|a receiver) in test")
 
 
 def test_jobs_of_another_revision_or_out_of_time(door: Door) -> None:
@@ -105,8 +105,8 @@ def test_a_removed_member_is_out(door: Door) -> None:
     door.tell(*until("approval"))
     door.federation = membership(2, left_out=("north",))
     item = make("north", "approval", OF)
-    door.refuses(item, "no member")
-    door.refuses(item, "no member", carrier="beta")
+    door.refuses(item, "is not a member of")
+    door.refuses(item, "is not a member of", carrier="beta")
     door.refuses(submitted(job(door.federation)), "north is not an owner")
 
 

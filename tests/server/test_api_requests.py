@@ -74,7 +74,7 @@ def test_refusals_say_why(seat: OneServer) -> None:
     assert "submit it first" in why
     junk = b"no object at all"
     status, data = seat.client("north").request("PUT", f"/v1/objects/{sha256(junk)}", junk)
-    assert (status, "no object" in json.loads(data)["error"]) == (409, True)
+    assert (status, "not a signed object" in json.loads(data)["error"]) == (409, True)
 
 
 def test_a_body_that_is_too_long(seat: OneServer) -> None:

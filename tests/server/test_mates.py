@@ -104,15 +104,15 @@ def test_an_operator_that_withheld_its_offer_gets_nothing_back(
         Mates(asker).get(1, path.format(job=earlier.id, owner=OWNERS[0]))
 
 
-def moved(folder: Path, monkeypatch: pytest.MonkeyPatch, *, seat: int, asked: int, then: tuple[str, ...]) -> Any:
+def moved(folder: Path, monkeypatch: pytest.MonkeyPatch, *, server: int, asked: int, then: tuple[str, ...]) -> Any:
     """Two servers under revision 2, and a job of revision 1, in which operators had other positions."""
     monkeypatch.setattr(module, "PAUSES", ())
     ports = free_ports(4)
     first, second = membership(operators=then, ports=ports), membership(2, ports=ports)
-    both = [server_state(folder / str(number), first, then.index(OPERATORS[number])) for number in (seat, asked)]
+    both = [server_state(folder / str(number), first, then.index(OPERATORS[number])) for number in (server, asked)]
     for each in both:
         each.mailbox.close()
-    servers = [server_state(folder / str(number), second, number) for number in (seat, asked)]
+    servers = [server_state(folder / str(number), second, number) for number in (server, asked)]
     earlier = job(first)
     servers[1].mailbox.put(make(RECEIVER, "job", earlier, earlier.data))
     return *servers, earlier

@@ -274,7 +274,7 @@ def test_a_seat_does_not_start_as_another_one(tmp_path: Path) -> None:
     with pytest.raises(FileRefused, match="does not have server 0"):
         ServerState(ServerSettings.load(folder))
     write_identity(folder, "nobody")
-    with pytest.raises(FileRefused, match="no member"):
+    with pytest.raises(FileRefused, match="is not a member of"):
         ServerState(ServerSettings.load(folder))
     put_membership(folder, Membership(membership().data, {}))
     with pytest.raises(FileRefused, match="not signed by"):
