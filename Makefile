@@ -15,23 +15,24 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 PYTEST  := $(BIN)/python -m pytest
 
-.PHONY: help setup shell demo quick test test-release coverage site lint format bench docs wheel release clean
+.PHONY: help setup shell demo quick test test-release retry coverage site lint format bench docs wheel release clean
 
 help:
-	@echo "make demo          three hospitals on four local servers, compared with the plaintext answer"
+	@echo "make demo          three hospitals on four local servers, with the plaintext result"
 	@echo "make quick         tests that start no process: run them while you work"
-	@echo "make test          all tests except release tests, about five minutes on two cores"
-	@echo "make test-release  slow tests and release tests: guide, wheel, fresh clone, chaos, long fuzzing"
-	@echo "make coverage      branch coverage of src/ppca by the tests of make test, with its server processes"
+	@echo "make test          all tests except release tests: about five minutes"
+	@echo "make test-release  slow tests: guide, wheel, fresh clone, chaos, fuzzing"
+	@echo "make retry         tests that failed in the last run, one at a time"
+	@echo "make coverage      branch coverage of src/ppca by make test"
 	@echo "make lint          ruff, mypy, clang-format, codespell and retired words"
 	@echo "make format        format the code with ruff and clang-format"
-	@echo "make bench         benchmark kernels and secure operations into bench-results/"
+	@echo "make bench         benchmark kernels and secure operations"
 	@echo "make docs          update the generated parts of README.md and docs/"
-	@echo "make site          build the documentation site into build/site: runs the tutorials if they changed"
-	@echo "make wheel         build dist/*.whl, which installs without a compiler"
-	@echo "make release       wheels for Python 3.11 to 3.13, bill of materials and checksums, in dist/"
-	@echo "make shell         open a shell with $(BIN) first in PATH: ppca, python, pytest"
-	@echo "make setup         build and install into $(VENV) (the other targets do it when needed)"
+	@echo "make site          documentation in build/site, with executed tutorials"
+	@echo "make wheel         dist/*.whl, which installs without a compiler"
+	@echo "make release       wheels, bill of materials and checksums"
+	@echo "make shell         a shell with $(BIN) first in PATH: ppca, python, pytest"
+	@echo "make setup         install into $(VENV) (other targets do it if needed)"
 	@echo "make clean         remove $(VENV) and build products"
 
 setup: $(STAMP)
@@ -56,6 +57,11 @@ test: setup
 # Property tests run again, with more examples. The rest builds, installs or takes long.
 test-release: setup $(SITE_STAMP)
 	$(PYTEST) $(WORKERS) -m "release or hypothesis" --hypothesis-profile=thorough -rfEs --durations=15
+
+# Tests that failed in the last run, one at a time. .ci/run calls it: a test that passes now depends on the load of the machine.
+retry: setup
+	$(PYTEST) --last-failed --last-failed-no-failures=none --hypothesis-profile=$(PROFILE) -rfEs
+PROFILE := fast
 
 # Pages are static files that load nothing from other hosts. Notebooks run once: build/notebooks keeps their outputs.
 # NOTEBOOKS=off leaves the outputs out, which takes some seconds.
