@@ -191,7 +191,7 @@ BAD: list[tuple[str, list[str], str]] = [
     ),
     ("text in parquet", [], "text: column 'ash'"),
     ("missing", [], "column 'malic_acid' has a missing value (empty or NaN) in row 5"),
-    ("no rows", [], "no rows"),
+    ("no rows", [], "the table is empty"),
     ("empty", [], "empty: the file is empty"),
     ("damaged", [], "damaged: the file cannot be read"),
     ("absent", [], "there is no such file"),
@@ -268,19 +268,21 @@ def test_one_row(tmp_path: Path) -> None:
 def test_killed_server(owners: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server killed in the middle: a clear error and nothing written; the same command then works."""
     command = ["fit", *owners, "-k", 2, "-o", tmp_path / "result"]
-    real = LocalServers.run
+    real, killed = LocalServers.run_job, []
 
-    def run(self: LocalServers, program: Any, inputs: Any, public: Any, progress: Callable[..., None]) -> Any:
+    def run_job(self: LocalServers, job: Any, chunks: Any, progress: Callable[..., None]) -> Any:
         def kill(text: str, fraction: float | None, rounds: int) -> None:
             progress(text, fraction, rounds)
-            if text.startswith("covariance"):
+            if text.startswith("covariance") and not killed:
                 os.kill(self.pids[2], signal.SIGKILL)
+                killed.append(text)
 
-        return real(self, program, inputs, public, kill)
+        return real(self, job, chunks, kill)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalServers, "run", run)
+        patch.setattr(LocalServers, "run_job", run_job)
         done = ppca(*command)
+    assert killed
     assert done.exit_code == 1
     assert "server 2" in done.stderr  # the server that was killed
     assert "killed" in done.stderr.lower()

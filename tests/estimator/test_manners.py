@@ -24,7 +24,7 @@ from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
 from ppca.estimator.advice import REMEDIES
 from ppca.jobs.checks import SpecError
-from ppca.owner.errors import BadColumns
+from ppca.owner.errors import BadColumns, OwnerError
 from ppca.receiver.facts import SharedFacts
 from ppca.runtime import Account
 from ppca.web.report import write_report
@@ -201,7 +201,7 @@ def test_parameters_that_cannot_be_are_refused_before_anything_runs(parameter: s
 
 
 def test_a_model_that_nobody_would_have_is_refused(lockstep_servers: LockstepServers) -> None:
-    with pytest.raises(SpecError, match="reveal=False: needs a name"):
+    with pytest.raises(SpecError, match="reveal=False: needs keep, a name under which"):
         PCA(servers=Untouched(), reveal=False).fit(FRAME)
     with pytest.raises(SpecError, match="keep=5: must be a name"):
         PCA(servers=Untouched(), keep=5).fit(FRAME)  # type: ignore[arg-type]
@@ -414,3 +414,36 @@ def test_an_owner_of_few_rows_is_refused_before_anything_is_sent(partition: str)
     with pytest.raises(ValueError, match=said) as caught:
         pca.fit(tables)
     assert caught.value.__notes__ == [REMEDIES["min_rows"]]
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean"])
+@pytest.mark.parametrize("fault", ["infinite value", "few rows"])
+def test_row_owners_read_all_tables_before_anything_is_sent(missing: str, fault: str) -> None:
+    """A fault in the last table is told before the first table is sent."""
+    last = FRAME[25:].replace(FRAME["age"][30], np.inf) if fault == "infinite value" else FRAME[25:30]
+    parts = {"first": FRAME[:25], "second": last}
+    tables = [ppca.open_table(part, label=label, min_rows=10, missing=missing) for label, part in parts.items()]
+    told = "has an infinite value" if fault == "infinite value" else "fewer than the minimum of 10 rows"
+    with pytest.raises(OwnerError, match=f"second: .*{told}"):
+        PCA(servers=Untouched()).fit(tables)
+
+
+def test_servers_of_a_fit_run_no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that `PCA` starts itself run jobs only, as those of `ppca fit`; those of `ppca.Job` run programs."""
+    started = []
+
+    class Reached(Exception):
+        pass
+
+    def start(self: ppca.LocalServers) -> None:
+        started.append(self.developer)
+        raise Reached
+
+    monkeypatch.setattr(ppca.LocalServers, "start", start)
+    with pytest.raises(Reached):
+        PCA(2).fit(PARTS)
+    with pytest.raises(Reached):
+        PCA(2, partition=Columns(alignment="aligned")).fit([FRAME[NAMES[:2]].to_numpy(), FRAME[NAMES[2:]].to_numpy()])
+    with pytest.raises(Reached), ppca.Job() as job:
+        job.run("module:program")
+    assert started == [False, False, True]

@@ -26,7 +26,7 @@ from ..owner.tables.owners import are_several, match_names, open_columns, open_l
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
-from ..runtime import Servers
+from ..runtime import LocalServers, Servers
 from ..runtime.servers import Progress
 from .advice import advised, refuse_table, warn_of_accuracy, warn_of_few_rows, with_advice
 from .fitting import Fitted, add_tables, fit_tables
@@ -155,7 +155,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for what a table can be. y: ignored, as in scikit-learn; a value that can be a second owner's table is refused.
         """
         plan = self._checked()
-        with advised(), Job(self.servers, progress) as job:
+        with advised(), Job(LocalServers() if self.servers is None else self.servers, progress) as job:
             tables = self._opened(X)
             refuse_table(y, tables[0].n_columns, by_columns=self.partition != "rows")
             warn_of_few_rows(tables)

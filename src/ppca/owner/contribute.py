@@ -153,18 +153,18 @@ def _not_told(done: int, total: int | None) -> None:
 
 
 def _rows(data: Data, table: int, source: Source, key: Key, progress: Progress) -> Iterator[Chunk]:
-    """Yield one chunk with the sums of all rows. Its size does not depend on their number."""
+    """Read the table. Return one chunk with the sums of all rows, whose size does not depend on their number. They are
+    shared when the chunk is taken, so shares of several tables are not in memory at the same time."""
     tables = len(data.widths)
     if data.missing == MEAN:
         gaps = rows.gap_sums_of(source.table, progress)
         if data.check_inputs:
             rows.check_gaps(source.table, gaps)
         progress(gaps.count, gaps.count)
-        yield Chunk(table, rows.share_gap_sums(gaps, tables))
-    else:
-        sums = rows.sums_of(source.table, progress)
-        progress(sums.count, sums.count)
-        yield Chunk(table, rows.share_sums(sums, tables))
+        return map(lambda found: Chunk(table, rows.share_gap_sums(found, tables)), iter([gaps]))
+    sums = rows.sums_of(source.table, progress)
+    progress(sums.count, sums.count)
+    return map(lambda found: Chunk(table, rows.share_sums(found, tables)), iter([sums]))
 
 
 def _wide_rows(data: Data, table: int, source: Source, key: Key, progress: Progress) -> Iterator[Chunk]:
