@@ -46,10 +46,11 @@ TARGETS = {
     "federation/identity.py": SIGNING,
     "federation/objects.py": SIGNING,
     "federation/sealing.py": SIGNING,
-    "federation/job_state.py": SIGNING,
+    "federation/state.py": SIGNING,
     "federation/envelopes.py": SIGNING,
     "federation/membership.py": SIGNING,
     "server/admission.py": SIGNING,
+    "server/object_rules.py": SIGNING,
 }
 """Files to change, below src/ppca, and the tests that must notice. Tests that start processes are left out."""
 
@@ -283,6 +284,11 @@ def in_fork(function: Callable[..., None], *arguments: object, timeout: float | 
 
 def sample(only: str, number: int, seed: int) -> list[tuple[Mutant, str, str]]:
     """Return mutants with their texts and tests: of each target its share of the number, at least `LEAST`."""
+    unmatched = [pattern for pattern in TARGETS if not list(SOURCE.glob(pattern))]
+    if unmatched:
+        raise SystemExit(
+            f"no file below src/ppca matches {', '.join(unmatched)}. Correct TARGETS in tests/mutation.py."
+        )
     groups = [
         [
             (mutant, text, tests)
