@@ -6,8 +6,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from docs import generate
 
@@ -20,6 +22,11 @@ BESIDES = {"active_model", "benchmarks", "deploy", "end_to_end", "harness", "rec
 PLAINTEXT = {"owner", "receiver", "member", "estimator", "web", "cli"}
 """Packages that see an owner's rows or a receiver's results."""
 
+SERVER_SIDE = ("runtime", "jobs", "server")
+"""Packages that servers run; they import those below them."""
+
+Graph = dict[str, set[str]]
+"""The modules that each module imports."""
 
 DATA_MODULES = ("checks", "chunks", "errors", "input_types", "matching", "openings", "spec", "text")
 DATA_ONLY = {"jobs", *(f"jobs.{name}" for name in DATA_MODULES)}
@@ -42,7 +49,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 @cache
-def graph() -> dict[str, set[str]]:
+def graph() -> Graph:
     """Return the modules that each module imports."""
     return {
         ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): set(imports(path)) - {""}
@@ -54,13 +61,44 @@ def package(module: str) -> str:
     return module.partition(".")[0]
 
 
+def edges(of: Graph) -> set[tuple[str, str]]:
+    """Return the pairs of packages of which the first imports from the second."""
+    return {(package(module), package(target)) for module, targets in of.items() for target in targets}
+
+
+def upward(of: Graph) -> list[tuple[str, str]]:
+    """Return the pairs of packages of which the first imports from the second, which is above it."""
+    return [(a, b) for a, b in sorted(edges(of)) if PACKAGES.index(b) > PACKAGES.index(a)]
+
+
+def check_no_cycle(of: Graph) -> None:
+    """Raise `CycleError` with the cycle if modules import each other in a cycle."""
+    names = {
+        module: {target for target in targets if target in of and target != module} for module, targets in of.items()
+    }
+    assert list(TopologicalSorter(names).static_order())
+
+
+def reached(of: Graph, *packages: str) -> set[str]:
+    """Return the modules of packages and all that they import, also through others."""
+    found, left = set(), [module for module in of if package(module) in packages]
+    while left:
+        module = left.pop()
+        found.add(module)
+        left += [target for target in of.get(module, ()) if target not in found]
+    return found
+
+
+def plaintext_reached(of: Graph) -> set[str]:
+    """Return the packages that see plaintext and that servers import, also through others."""
+    return {package(module) for module in reached(of, *SERVER_SIDE)} & PLAINTEXT
+
+
 def test_no_package_imports_upward() -> None:
-    edges = {(package(module), package(target)) for module, targets in graph().items() for target in targets}
     for name in PACKAGES:
-        print(
-            f"{name:10} -> {' '.join(sorted((b for a, b in edges if a == name and b != name), key=PACKAGES.index)) or '-'}"
-        )
-    assert [(a, b) for a, b in sorted(edges) if PACKAGES.index(b) > PACKAGES.index(a)] == []
+        used = sorted((b for a, b in edges(graph()) if a == name and b != name), key=PACKAGES.index)
+        print(f"{name:10} -> {' '.join(used) or '-'}")
+    assert upward(graph()) == []
     assert {package(module) for module in graph()} == set(PACKAGES)
 
 
@@ -70,31 +108,56 @@ def test_contributors_read_the_same_order() -> None:
 
 
 def test_no_module_is_in_a_cycle() -> None:
-    names = {
-        module: {target for target in targets if target in graph() and target != module}
-        for module, targets in graph().items()
-    }
-    assert list(TopologicalSorter(names).static_order())  # raises CycleError with the cycle
+    check_no_cycle(graph())
 
 
 def test_owners_know_no_analysis() -> None:
     """What an owner sends follows from `Data`: no analysis can change it."""
-    reached, left = set(), [module for module in graph() if package(module) == "owner"]
-    while left:
-        module = left.pop()
-        reached.add(module)
-        left += [target for target in graph().get(module, ()) if target not in reached]
-    assert {module for module in reached if package(module) == "jobs"} <= DATA_ONLY
+    assert {module for module in reached(graph(), "owner") if package(module) == "jobs"} <= DATA_ONLY
 
 
 def test_servers_import_no_package_that_sees_plaintext() -> None:
     """Not even through others: everything that the packages of the servers import, and what that imports."""
-    reached, left = set(), [module for module in graph() if package(module) in ("runtime", "jobs", "server")]
-    while left:
-        module = left.pop()
-        reached.add(module)
-        left += [target for target in graph().get(module, ()) if target not in reached]
-    assert {package(module) for module in reached} & PLAINTEXT == set()
+    assert plaintext_reached(graph()) == set()
+
+
+# -- the same checks notice a violation that is planted into the graph ---------------------------------------------------
+
+
+def planted(module: str, target: str) -> Graph:
+    """Return the graph with one more import, between modules that are there."""
+    assert {module, target} <= graph().keys()
+    return graph() | {module: graph()[module] | {target}}
+
+
+def test_an_upward_import_is_noticed() -> None:
+    assert upward(planted("protocol.compare", "jobs.spec")) == [("protocol", "jobs")]
+
+
+def test_a_cycle_is_noticed() -> None:
+    assert "jobs.spec" in graph()["jobs.analysis"]
+    with pytest.raises(CycleError) as raised:
+        check_no_cycle(planted("jobs.spec", "jobs.analysis"))
+    assert {"jobs.spec", "jobs.analysis"} <= set(raised.value.args[1])
+
+
+def test_servers_that_see_plaintext_are_noticed() -> None:
+    """Directly, and through a package of another layer."""
+    assert plaintext_reached(planted("server.daemon", "owner.rows")) >= {"owner"}
+    assert plaintext_reached(planted("federation.state", "receiver.unsealing")) == {"receiver"}
+
+
+def test_imports_are_read_from_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative and absolute imports, of modules and of names, also within functions."""
+    for name in ("owner/rows", "jobs/spec", "runtime/local"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / f"{name}.py").write_text("")
+    text = (
+        "import ppca.owner.rows\nfrom ..jobs.spec import Data\ndef f():\n    from ..runtime import local\nimport os\n"
+    )
+    (tmp_path / "runtime" / "worker.py").write_text(text)
+    monkeypatch.setitem(globals(), "SOURCE", tmp_path)
+    assert set(imports(tmp_path / "runtime" / "worker.py")) == {"owner.rows", "jobs.spec", "runtime.local"}
 
 
 def test_folders_of_tests_mirror_the_packages() -> None:
