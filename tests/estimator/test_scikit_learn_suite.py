@@ -10,10 +10,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sklearn
 
-from harness.sklearn_suite import NOT_APPLICABLE
+from harness.sklearn_suite import NOT_APPLICABLE, Adapted, RememberingServers
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (
@@ -58,3 +59,20 @@ def test_every_reason_is_shown() -> None:
     """Also in `make test`, which does not run scikit-learn's tests."""
     shown = re.findall(r"^\| \d+ \| (.*) \|$", SECTION, re.MULTILINE)
     assert sorted(shown) == sorted(reason.why for reason in NOT_APPLICABLE)
+
+
+@pytest.mark.parametrize("shape", [(20, 4), (4, 20)], ids=["tall", "wide"])
+def test_servers_run_equal_jobs_of_several_tests_once(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]) -> None:
+    monkeypatch.setattr(RememberingServers, "results", {})
+    monkeypatch.setattr(RememberingServers, "used", Counter())
+    X = np.random.default_rng(0).standard_normal(shape)
+    first, second = (Adapted(2).fit(X).components_ for _ in range(2))
+    assert len(RememberingServers.results) == 2  # each fit within a test is a job of its own
+    RememberingServers.used.clear()
+    again = [Adapted(2, svd_solver=solver).fit(X).components_ for solver in ("full", "randomized")]
+    assert len(RememberingServers.results) == 2
+    assert np.array_equal(again, [first, second])
+    RememberingServers.used.clear()
+    Adapted(2).fit(X + 1)
+    Adapted(3).fit(X)
+    assert len(RememberingServers.results) == 4

@@ -19,7 +19,7 @@ import importlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +32,9 @@ from sklearn.utils import estimator_checks, gen_batches
 
 import ppca
 from harness.lockstep import LockstepServers
+from ppca.jobs.chunks import Chunk
+from ppca.jobs.loading import as_data
+from ppca.jobs.spec import JobSpec
 from ppca.native import ring
 from ppca.protocol import InputPacket
 from ppca.protocol.inputs import receive
@@ -131,27 +134,22 @@ class RememberingServers(LockstepServers):
     results: ClassVar[dict[tuple[Any, ...], Outcome]] = {}
     used: ClassVar[Counter[tuple[Any, ...]]] = Counter()
 
-    def run(
-        self,
-        program: Callable[..., Any],
-        inputs: Sequence[list[InputPacket]],
-        public: Mapping[str, Any],
-        progress: Any = None,
-    ) -> Outcome:
-        numbers = [
-            (
-                packets[0].shape,
-                packets[0].dtype,
-                ring.add(receive(packets[0], 0, 0)[0], receive(packets[2], 1, 0)[0]).tobytes(),
-            )
-            for packets in inputs
-        ]
-        job = (program, repr(sorted(public.items())), *numbers)
-        self.used[job] += 1
-        key = (*job, self.used[job])
+    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
+        """See `Servers.run_job`."""
+        made = list(chunks)
+        numbers = [(chunk.table, chunk.rows, *map(_numbers, chunk.packets)) for chunk in made]
+        same = (json.dumps(as_data(job), sort_keys=True), *numbers)
+        self.used[same] += 1
+        key = (*same, self.used[same])
         if key not in self.results:
-            self.results[key] = super().run(program, inputs, public, progress)
+            self.results[key] = super().run_job(job, made, progress)
         return self.results[key]
+
+
+def _numbers(packets: list[InputPacket]) -> tuple[Any, ...]:
+    """Return the shape, the type and the numbers that an owner shared in packets for the four servers."""
+    values = ring.add(receive(packets[0], 0, 0)[0], receive(packets[2], 1, 0)[0])
+    return packets[0].shape, packets[0].dtype, values.tobytes()
 
 
 class Adapted(ppca.PCA):
