@@ -149,7 +149,7 @@ def test_more_columns_than_rows(tmp_path: Path) -> None:
     wide.to_csv(tmp_path / "a.csv", index=False)
     wide[:0].to_csv(tmp_path / "b.csv", index=False)
     wide.replace(wide.iloc[1, 1], 1e200).to_csv(tmp_path / "c.csv", index=False)
-    for file, text in (("b.csv", "b: the table has no rows"), ("c.csv", "c: values are too large to be squared")):
+    for file, text in (("b.csv", "b: the table is empty"), ("c.csv", "c: values are too large to be squared")):
         for command in (["check"], ["fit", "-o", "result"]):
             done = ppca(tmp_path, *command, file)
             assert done.returncode == 1

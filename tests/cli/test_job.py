@@ -87,7 +87,7 @@ def test_columns_to_leave_out_must_be_there(federation: Path) -> None:
     table.write_text("age,height\n1,2\n")
     code, text, output = new(federation, "--receiver", "analyst", "--columns-from", str(table), "--drop", "hight")
     assert code == 1
-    assert "north.csv has no column 'hight'. Did you mean 'height'?" in " ".join(text.split())
+    assert "north.csv does not have the column 'hight'. Did you mean 'height'?" in " ".join(text.split())
     assert not output.exists()
 
 
@@ -171,7 +171,7 @@ def test_a_fit_of_columns_drafts_the_same_bytes_as_a_new_job(federation: Path, m
             ["--draft", "job.toml", "--name", "n", "--owner", "North", *MEMBERS[2:]],
             "--owner North: must consist of a-z",
         ),
-        (["--draft", "job.toml", "--name", "n", *MEMBERS, "--expires", "soon"], "'soon' is no time"),
+        (["--draft", "job.toml", "--name", "n", *MEMBERS, "--expires", "soon"], "'soon' is not a time"),
     ],
 )
 def test_options_that_make_no_draft(federation: Path, words: list[str], told: str) -> None:

@@ -328,7 +328,7 @@ def test_bad_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     tables = {
         "there is no column 'ash'": WINE.drop(columns="ash"),
         "missing value": WINE.assign(hue=[*WINE["hue"][:-1], np.nan]),
-        "no rows": WINE[:0],
+        "the table is empty": WINE[:0],
         "column 'hue' has 1e+12 in row 3; this model takes magnitudes below": WINE.assign(hue=[1, 1, 1e12] + [1] * 175),
     }
     for number, table in enumerate(tables.values()):

@@ -78,7 +78,7 @@ def test_a_run_prints_the_result_and_what_was_opened(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing.py:main"], "there is no file 'nothing.py'"),
+        (["nothing.py:main"], "file not found: 'nothing.py'"),
         (["mine"], "write 'module:function' or 'file.py:function'"),
         (["mine.py:scaled", "none.npy"], "cannot read none.npy: No such file"),
         (["mine.py:scaled", "empty.csv"], "cannot read empty.csv"),

@@ -83,7 +83,8 @@ def test_few_common_ids_are_doubted(place: Path) -> None:
     done = ppca(place, "fit", "--vertical", "--id", "patient", "right.csv", "ids.csv", "-o", "r9")
     assert done.returncode == 0, done.stderr
     assert (
-        "note: only 20 of at least 60 ids are common: ids have letters, whose case counts. --fold-case" in done.stderr
+        "note: only 20 of at least 60 ids are common: ids have letters, whose case is significant. --fold-case"
+        in done.stderr
     )
     refused = ppca(place, "fit", "--vertical", "--id", "Nr", "right.csv", "lab.csv", "-o", "r10")
     assert "--id may be given once for each owner" in refused.stderr

@@ -262,9 +262,7 @@ def test_too_few_rows_of_owners_of_columns_are_refused(field: Field, wide: bool)
         rows_at_least=5,
         wide=wide,
     )
-    with pytest.raises(
-        AssertionError, match="fewer than 5 rows in common, the fewest that this job or an operator allows"
-    ):
+    with pytest.raises(AssertionError, match="fewer than 5 rows in common, the minimum of this job or of an operator"):
         run(field, job, "analyst", write_columns(field, POOLED[:4]), min_rows=1)
 
 

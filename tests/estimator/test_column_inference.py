@@ -121,8 +121,9 @@ def test_the_rows_are_forgotten_and_batches_change_nothing(monkeypatch: pytest.M
         assert np.allclose(by_id[0][patient], by_id[1][patient], atol=1e-9)
     with pytest.raises(MatchError):
         model.transform_columns([frames[0][:5], frames[1][5:]], Columns("n"))
+    assert seats.held == [0] * 4
     model.detect_columns(frames, Columns("n"), threshold=1.0)
-    assert seats.tables == [{}] * 4
+    assert seats.held == [0] * 4
     assert Spool.in_memory == before
 
 

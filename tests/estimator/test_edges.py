@@ -149,7 +149,7 @@ def test_rows_of_such_integers_are_refused_where_doubles_are_too_coarse(servers:
     ):
         model.transform(parts[0])
     with pytest.raises(
-        ValueError, match=r"column 1 lies 2\^36 or more scales of the model from zero.*Subtract the same offset"
+        ValueError, match=r"column 1 is 2\^36 or more scales of the model from zero.*Subtract the same offset"
     ):
         model.inverse_transform(np.ones((2, 3)))
     far = near_integers(2.0**50, 2**62)

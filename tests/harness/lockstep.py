@@ -69,6 +69,11 @@ class LockstepServers:
     def member(self) -> None:
         """See `Servers.member`."""
 
+    @property
+    def held(self) -> list[int]:
+        """Number of uploaded rows of the last job that each server still holds."""
+        return [sum(spool.rows for spool in uploads.rows.values()) for uploads in self.uploads]
+
     def erase(self, model: str) -> None:
         for store in self.stores:
             for name in (model, model + SUMS):

@@ -78,7 +78,7 @@ def test_errors_reach_the_owner(client: Any) -> None:
         open_table(frame(), columns=["z"])
     with pytest.raises(BadColumns, match="3 dimension"):
         open_table(dask_array.ones((2, 2, 2)))
-    with pytest.raises(OwnerError, match="no rows"):
+    with pytest.raises(OwnerError, match="the table is empty"):
         sums_of(open_table(frame().map_partitions(lambda part: part[:0])))
 
 

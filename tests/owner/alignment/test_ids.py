@@ -74,7 +74,7 @@ def test_columns_of_any_make(column: Any) -> None:
         (["a", None, None], "2 ids are missing"),
         (["a", "  ", ""], "2 ids are empty"),
         ([True, False], "neither integers nor strings"),
-        (np.array([], np.int64), "no ids"),
+        (np.array([], np.int64), "the id column is empty"),
         ([1, "a"], "mixes types"),
         ([b"ab"], "neither integers nor strings"),
         (["x" * (MAX_ID_BYTES + 1)], "bytes, more than"),

@@ -196,7 +196,7 @@ def test_compatible_owners_are_put_into_the_order_of_the_first() -> None:
     assert south.names == third.names == NAMES
     assert (next(south.chunks()) == X).all()
     assert south.notes == ("the columns of south were put into the order of north",)
-    assert third.notes == ("owner 1 has no column names; its columns were taken in the order of north",)
+    assert third.notes == ("owner 1 does not have column names; its columns were taken in the order of north",)
     assert tables[1].names == NAMES[::-1]
     assert moments(third).names == NAMES
     assert [table.names for table in check_compatible([tables[2], tables[2]])] == [None, None]

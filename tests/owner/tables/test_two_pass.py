@@ -83,7 +83,7 @@ def test_a_fit_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.abs(found.explained_variance_ratio_ - wanted.explained_variance_ratio_).max() < 1e-9
     assert np.abs(found.mean_ - X.mean(axis=0)).max() < 1e-6  # on the grid of 2^-24 of the deviations
     owners[1] = owners[1].iloc[::-1]
-    with pytest.raises(OwnerError, match="list different ids or another order"):
+    with pytest.raises(OwnerError, match="have different ids or another order"):
         PCA(3, partition=partition, servers=LockstepServers()).fit(owners)
 
 
