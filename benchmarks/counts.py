@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import table_console
+from benchmarks.batch_sort import batch_sort
+from benchmarks.counting import OPERATIONS, expensive_operations
 from benchmarks.stages import stage_seconds
-from ppca.algorithms.baselines.batch_sort import batch_sort
-from ppca.algorithms.baselines.counting import OPERATIONS, expensive_operations
 from ppca.estimator.job import Job
 from ppca.protocol import Party, SecretArray
 from ppca.runtime import LocalServers

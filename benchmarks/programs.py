@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppca.algorithms.baselines.newton import newton_reciprocal, newton_sqrt
+from benchmarks.newton import newton_reciprocal, newton_sqrt
 from ppca.protocol import Party, SecretArray
 from ppca.protocol.pending import Pending
 from ppca.protocol.rounds import Round, Step

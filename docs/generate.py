@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import textbook
+from benchmarks.counting import OPERATIONS as OPERATIONS_COUNTED
+from benchmarks.counting import expensive_operations
 from ppca.algorithms.allpairs import eigh_allpairs
-from ppca.algorithms.baselines.counting import OPERATIONS as OPERATIONS_COUNTED
-from ppca.algorithms.baselines.counting import expensive_operations
 from ppca.algorithms.eigen import identity_like
 from ppca.algorithms.solvers import TOLERANCE
 from ppca.native import kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks import counts
-from ppca.algorithms.baselines.counting import expensive_operations
+from benchmarks.counting import expensive_operations
 from ppca.runtime import LocalServers
 from ppca.web.report import duration, size
 

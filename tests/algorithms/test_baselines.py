@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.newton import newton_reciprocal, newton_sqrt
 from harness.lockstep import run
 from harness.spectra import SPECTRA, check, finish, matrix, on_plain, on_shares
 from ppca.algorithms.baselines.jacobi_classic import eigh_jacobi_classic
 from ppca.algorithms.baselines.jacobi_eo import eigh_jacobi_eo, reachable
-from ppca.algorithms.baselines.newton import newton_reciprocal, newton_sqrt
 from ppca.algorithms.baselines.paper_options import STOP_RULES, modulus_order
 from ppca.algorithms.baselines.power import eigh_power, squarings_for
 from ppca.algorithms.baselines.qr import eigh_qr, reflection, split_evenly

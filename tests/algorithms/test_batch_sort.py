@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.batch_sort import batch_sort
 from harness.lockstep import run
 from harness.spectra import finish
-from ppca.algorithms.baselines.batch_sort import batch_sort
 from ppca.protocol import PlainArray, SecretArray
 
 VECTORS = {

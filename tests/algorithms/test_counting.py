@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppca.algorithms.baselines.counting import CountingArray, counted, expensive_operations
+from benchmarks.counting import CountingArray, counted, expensive_operations
 
 
 @pytest.mark.parametrize("d", [4, 7])

@@ -1,1 +1,1 @@
-"""The paper's eigensolvers and sort, corrected, for comparison only; and their costs."""
+"""The paper's eigensolvers, corrected, for comparison only."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...protocol import together
+from ppca.protocol import together
 
 
 async def batch_sort(x: Any, *payload: Any, descending: bool = False) -> list[Any]:

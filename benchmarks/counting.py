@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...protocol import PlainArray
-from ..allpairs import eigh_allpairs
-from ..eigen import Eigen
-from ..jacobi import eigh_jacobi
-from .jacobi_classic import eigh_jacobi_classic
-from .jacobi_eo import eigh_jacobi_eo
-from .power import eigh_power
-from .qr import iterate, wilkinson_shift
+from ppca.algorithms.allpairs import eigh_allpairs
+from ppca.algorithms.baselines.jacobi_classic import eigh_jacobi_classic
+from ppca.algorithms.baselines.jacobi_eo import eigh_jacobi_eo
+from ppca.algorithms.baselines.power import eigh_power
+from ppca.algorithms.baselines.qr import iterate, wilkinson_shift
+from ppca.algorithms.eigen import Eigen
+from ppca.algorithms.jacobi import eigh_jacobi
+from ppca.protocol import PlainArray
 
 OPERATIONS = {
     "comparison": ("__lt__", "__le__", "__gt__", "__ge__", "sign", "abs", "__abs__"),
