@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import typer
 from markdown_it import MarkdownIt
 
 from benchmarks.tables import PAPER_ROWS, beside_the_paper
 from docs import generate
 from harness.waiting import PATIENCE
+from ppca.cli.main import app
+from ppca.protocol.public_numbers import fraction_bits
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -234,3 +242,95 @@ def test_relative_links_resolve(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {link}, which does not exist"
         if fragment:
             assert fragment in anchors(target), f"{page.name} links to {link}: no such heading"
+
+
+COMMAND = re.compile(r"(?:^|\s)(?:\S*/bin/)?ppca (?=[a-z-])")
+
+
+def shown_commands() -> list[tuple[str, int, str, bool]]:
+    """Every `ppca ...` that a page shows: page, line, what follows `ppca`, and whether it is a whole command line.
+
+    A code block has whole lines; a span of code in a sentence may name a command without its arguments.
+    """
+    found = []
+    for page in PAGES:
+        name = str(page.relative_to(ROOT))
+        if name in ("CHANGELOG.md", "docs/reference/cli.md", "docs/development/modules.md"):
+            continue
+        for token in MarkdownIt("commonmark").enable("table").parse(page.read_text()):
+            line = token.map[0] + 1 if token.map else 0
+            if token.type in ("code_block", "fence") and token.info.split(" ")[0] in ("", "sh", "bash", "console"):
+                lines = token.content.replace("\\\n", " ").splitlines()
+                found += [
+                    (name, line + at, text[match.end() :], True)
+                    for at, text in enumerate(lines)
+                    if (match := re.match(r"(?:\w* ?\$ )?(?:\S*/bin/)?ppca (?=[a-z-])", text.strip()))
+                    for text in [text.strip()]
+                ]
+            spans = [child.content for child in token.children or [] if child.type == "code_inline"]
+            found += [(name, line, span[match.end() :], False) for span in spans if (match := COMMAND.match(span))]
+    return found
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a command line up to a pipe or a comment; what $(key alpha) puts in is the words of a key."""
+    lexer = shlex.shlex(re.sub(r"\$\([^)]*\)", "NAME KEY", text), posix=True, punctuation_chars="|;&<>")
+    lexer.whitespace_split = True
+    return list(itertools.takewhile(lambda word: word[0] not in "|;&<>", filter(None, lexer)))
+
+
+def parse(words: list[str]) -> tuple[list[str], Any]:
+    """The words after the names of (sub)commands, and the command that takes them."""
+    command: Any = typer.main.get_command(app)
+    while words and hasattr(command, "commands"):
+        assert words[0] in command.commands, f"no command {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+    return words, command
+
+
+@pytest.mark.parametrize(
+    ("page", "line", "text", "whole"),
+    [pytest.param(*each, id=f"{each[0]}:{each[1]}: {each[2][:40]}") for each in shown_commands()],
+)
+def test_commands_of_the_pages_have_their_options_and_arguments(page: str, line: int, text: str, whole: bool) -> None:
+    if text.startswith(("-", "COMMAND")):
+        return
+    words, command = parse(words_of(text))
+    if command.name == "bench" or "--help" in words:
+        return
+    options = {name: each for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    for word in words:
+        assert not word.startswith("--") or word.partition("=")[0] in options, f"{page}:{line}: no option {word}"
+    if whole or (words and not words[0].startswith("-")):  # a span with an argument is typed like a line
+        try:
+            command.make_context(command.name, words).close()
+        except typer.BadParameter as fault:  # others, such as a file that is not here, say nothing about the page
+            if type(fault).__name__ == "MissingParameter":
+                pytest.fail(f"{page}:{line}: ppca {text}: {fault.format_message()}")
+
+
+SEES = (
+    "A server sees random numbers, the shapes of the tables, and a few opened bits that steer the computation. If column owners "
+    "join their rows by id (`psi`), it also sees how many rows each has and which tags of ids match."
+)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_pages_say_what_a_server_sees(page: str) -> None:
+    """Not random numbers alone: what docs/reference/openings.md lists for servers is named."""
+    assert SEES in " ".join((ROOT / page).read_text().split())
+    opened = (ROOT / "docs/reference/openings.md").read_text()
+    assert "| convergence bit |" in opened
+    assert "| match pattern of pseudonyms |" in opened
+
+
+def test_the_readme_says_the_minimum_of_rows_and_the_rule_of_public_factors() -> None:
+    text = " ".join(README.split())
+    command: Any = typer.main.get_command(app)
+    default = next(each.default for each in command.commands["fit"].params if "--min-rows" in each.opts)
+    assert f"an owner with fewer than {default} rows (`--min-rows`)" in text
+    assert "exact if it is a multiple of 2^-32; otherwise it keeps at least 40 significant bits" in text
+    for factor in (1 / 3, 0.001, 3.3):
+        first = 1 - math.frexp(factor)[1]  # the place of the first significant bit after the point
+        assert fraction_bits(np.array([factor])) - first + 1 >= 40
+    assert fraction_bits(np.array([2.0**-32])) == 32
