@@ -1,12 +1,12 @@
 """An analysis from outside the package, kept as an example: one class and one registration, and no change of any other file.
 
-It runs on local servers and in a federation, with the same checks, texts for approvers and enforced openings as every analysis.
+`harness/outside.py` has the class. It runs on local servers and in a federation, with the same checks, texts for approvers
+and enforced openings as every analysis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,60 +16,28 @@ import pytest
 from harness.federation import MEMBERSHIP, OWNERS, RECEIVER
 from harness.jobs import run_inputs
 from harness.lockstep import LockstepServers
+from harness.outside import JointMeans
 from harness.whole import FourServers, WholeJob
 from ppca import open_table
-from ppca.algorithms.joint_covariance import JointCovariance
-from ppca.algorithms.scales import floating
 from ppca.federation.approval_text import in_words, terms
 from ppca.federation.errors import FileRefused
 from ppca.federation.proposal import ProposedJob, propose
 from ppca.federation.serverfile import Policy
-from ppca.jobs.checks import SpecError, check_switch
+from ppca.jobs.checks import SpecError
+from ppca.jobs.chunks import Chunk
 from ppca.jobs.loading import as_data
 from ppca.jobs.openings import AllowedOpening
 from ppca.jobs.registry import ANALYSES, register
-from ppca.jobs.spec import ROWS, Analysis, Data, JobSpec
+from ppca.jobs.spec import CLIENT, ROWS, Analysis, Data, JobSpec
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
-from ppca.protocol import OpeningRefused, Party
+from ppca.protocol import OpeningRefused
+from ppca.receiver.unsealing import unsealed
+from ppca.runtime import LocalServers, ServersFailed
+from ppca.runtime.worker import arguments_of as worker_arguments
 from ppca.server.policy import refusal_of
 
 COLUMNS = ("a", "b", "c")
-
-
-@dataclass(frozen=True, kw_only=True)
-class JointMeans(Analysis):
-    """The joint mean of every column. with_rows: also the number of rows of all owners together."""
-
-    NAME: ClassVar[str] = "means/1"
-    FORMS: ClassVar[frozenset[str]] = frozenset({ROWS})
-    PARTS: ClassVar[tuple[str, ...]] = ("means",)
-
-    with_rows: bool = False
-
-    def check(self, job: JobSpec) -> None:
-        check_switch("analysis.with_rows", self.with_rows)
-        if job.keep is not None:
-            raise SpecError("keep", job.keep.name, "means are no model that servers can keep")
-
-    def openings(self, job: JobSpec) -> list[AllowedOpening]:
-        whats = ["means", "scale of the means", *(["number of rows"] if self.with_rows else [])]
-        return [AllowedOpening(what, receiver) for receiver in job.receivers for what in whats]
-
-    def terms(self, job: JobSpec) -> list[str]:
-        return [f"means of {job.data.width} columns" + (", and the number of rows" if self.with_rows else "")]
-
-    async def run(self, party: Party, table: JointCovariance, job: JobSpec) -> dict[str, Any]:
-        mean, exponent = await floating(table.mean_mantissa, table.mean_exponent)
-        to: dict[str, Any] = {}
-        for name in job.receivers:
-            to[name] = {
-                "mean": mean.reveal(name, what="means", why="agreed result"),
-                "exponents": exponent.reveal(name, what="scale of the means", why="agreed result"),
-            }
-            if self.with_rows:
-                to[name]["rows"] = table.n_rows.reveal(name, what="number of rows", why="agreed result")
-        return {"to": to}
 
 
 class Greedy(JointMeans):
@@ -125,6 +93,34 @@ def test_it_runs_on_local_servers() -> None:
     close(mean_of(found[RECEIVER]))
     assert int(found[RECEIVER]["rows"]) == 60
     assert audit == ["inputs in range", "means", "scale of the means", "number of rows"]
+
+
+@pytest.mark.processes
+def test_it_runs_in_server_processes_that_import_its_module() -> None:
+    job = spec(JointMeans(with_rows=True), {CLIENT: ("means",)}, check_inputs=False)
+    sums = [share_sums(moments(open_table(table)), len(OWNERS)) for table in tables().values()]
+    with LocalServers(developer=True, modules=("harness.outside_registered",)) as servers:
+        done = servers.run_job(job, [Chunk(number, packets) for number, packets in enumerate(sums)])
+    found = unsealed(done.parts)["to"][CLIENT]
+    close(mean_of(found))
+    assert int(found["rows"]) == 60
+    assert [line["what"] for line in done.account.audit] == ["means", "scale of the means", "number of rows"]
+
+
+@pytest.mark.processes
+def test_a_module_that_servers_cannot_import_is_named() -> None:
+    with (
+        pytest.raises(ServersFailed, match=r"No module named 'harness\.nowhere'"),
+        LocalServers(developer=True, modules=("harness.nowhere",)),
+    ):
+        pass
+
+
+def test_only_developer_servers_import_modules_that_a_client_names() -> None:
+    with pytest.raises(ValueError, match="only developer servers import them"):
+        LocalServers(modules=("harness.outside_registered",))
+    with pytest.raises(SystemExit):
+        worker_arguments(["--server", "0", "--client", "1", "--control", "3", "--module", "harness.outside_registered"])
 
 
 def test_an_opening_that_it_does_not_list_is_refused() -> None:

@@ -77,6 +77,8 @@ class LocalServers:
     state: folder in which the servers keep shares between runs (one sub-folder per server), or None: in memory only.
     developer: whether the servers run programs of files and modules that the client names, which is any code; else jobs
     only.
+    modules: modules that the servers import at start, such as one that registers an analysis from outside the package.
+    Developer servers only.
     workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server
     itself.
     dask: Dask clusters by server, four different ones, for workers="dask". The user of local servers is the operator
@@ -88,6 +90,7 @@ class LocalServers:
     threads: int = field(default_factory=lambda: threads_for(4))
     state: Path | None = None
     developer: bool = False
+    modules: Sequence[str] = ()
     dask: Sequence[DaskCluster] | None = None
     workers: Workers = 0
 
@@ -97,6 +100,8 @@ class LocalServers:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads!r}")
         check_workers(self.workers)
+        if self.modules and not self.developer:
+            raise ValueError(f"modules={self.modules!r}: only developer servers import them; also set developer=True")
         if self.dask is not None:
             check_apart(self.dask)
         self._servers: list[ServerProcess] = []
@@ -164,6 +169,7 @@ class LocalServers:
             command += ["--state", str(server_folder(Path(self.state).resolve(), server))]
         if self.developer:
             command += ["--developer"]
+        command += [f"--module={module}" for module in self.modules]
         places = [place or os.getcwd() for place in sys.path if isinstance(place, str)]
         environment = {
             SERVER_VARIABLE: str(server),

@@ -27,8 +27,9 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -277,11 +278,17 @@ class Worker:
         report(self.channel, failure)
 
 
-def serve(worker: Worker, parent: int) -> int:
-    """Let a worker live in this process, which ends with its parent; return the exit code."""
+def serve(worker: Worker, parent: int, modules: Sequence[str] = ()) -> int:
+    """Let a worker live in this process, which ends with its parent; return the exit code.
+
+    modules: imported first, such as those that register analyses from outside the package (developer servers).
+    """
     watching = (worker.server, parent, worker.channel, worker.inbox)
     threading.Thread(target=watch, args=watching, daemon=True).start()
     try:
+        for module in modules:
+            with labelled(worker.server):
+                import_module(module)
         worker.serve()
     except BaseException as error:  # also SystemExit of a program: the parent must hear of it
         worker.fail(error)
@@ -306,8 +313,8 @@ def attempt(
     return serve(Worker(server, channel, inbox, FEDERATION, memory=memory, passed=PassedListener(passed)), parent)
 
 
-def main() -> None:
-    """Run a server of `LocalServers`."""
+def arguments_of(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of a server of `LocalServers`. given: the arguments; None: those of this process."""
     parser = argparse.ArgumentParser(description="a computation server of PPCA on this machine")
     parser.add_argument("--server", type=int, required=True)
     parser.add_argument("--client", type=int, required=True, help="process number of the client")
@@ -315,8 +322,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--state", type=Path, help="folder for the shares that this server keeps")
     parser.add_argument("--developer", action="store_true", help="run any program that the client names")
+    parser.add_argument("--module", action="append", default=[], help="import this module; needs --developer")
     parser.add_argument("--cores", help="numbers of the cores to run on, with commas")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
+    if arguments.module and not arguments.developer:
+        parser.error("--module needs --developer: other servers import no modules that a client names")
+    return arguments
+
+
+def main() -> None:
+    """Run a server of `LocalServers`."""
+    arguments = arguments_of()
     if arguments.cores:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     if not arguments.developer:
@@ -328,7 +344,7 @@ def main() -> None:
     kinds = DEVELOPER if arguments.developer else LOCAL
     store, memory = Store(arguments.state), operator.input_bytes
     worker = Worker(arguments.server, channel, queue.Queue(), kinds, memory=memory, store=store)
-    sys.exit(serve(worker, arguments.client))
+    sys.exit(serve(worker, arguments.client, arguments.module))
 
 
 if __name__ == "__main__":
