@@ -91,7 +91,7 @@ def test_keys_that_stand_for_wrong_shapes(servers: LocalServers, pids: list[int]
 @pytest.mark.processes
 def test_the_operators_limit_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PPCA_INPUT_BYTES", "3200")
-    with LocalServers(timeout=60, developer=True) as servers:
+    with LocalServers(timeout=PATIENCE, developer=True) as servers:
         assert len(run(servers, program("reveal"), np.ones(100))) == 100
         with pytest.raises(ProgramError, match=r"take 3,232 bytes .* allows 3,200 \(PPCA_INPUT_BYTES\)"):
             run(servers, program("reveal"), np.ones(101))
@@ -161,7 +161,7 @@ def test_servers_run_jobs_only(tmp_path: Any) -> None:
     """A name is never enough to run code, whatever the client sends: the servers themselves take no such message."""
     own = tmp_path / "own.py"
     own.write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\nasync def main(party): ...\n")
-    with LocalServers(timeout=60) as servers:
+    with LocalServers(timeout=PATIENCE) as servers:
         for name in (f"{own}:main", program("reveal"), "asyncio:sleep", "ppca.jobs.analysis:analyse"):
             with pytest.raises(ProgramError, match="these servers run jobs only"):
                 run(servers, name)
@@ -284,7 +284,7 @@ def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
 
     x, y = np.array([2.0, 1.5, -2.0, 3.25]), np.array([0.1, 4.0, 0.5, 3.0])
     expected = run_in_lockstep(body, x, y)
-    with Job(LocalServers(tls=tls, timeout=60, developer=True)) as job:
+    with Job(LocalServers(tls=tls, timeout=PATIENCE, developer=True)) as job:
         result = job.run(program("meet_in_two_ways"), x, y)
     np.testing.assert_allclose(result[0], x * y + np.sqrt(x * x + 1), rtol=1e-9)  # promised for sqrt
     np.testing.assert_array_equal(result[1], x < y)
