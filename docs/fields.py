@@ -117,7 +117,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "rows_at_least": "Minimum number of joint rows of fits and of uses of a model.",
         "columns_at_most": "Maximum number of columns.",
         "jobs_at_once": "Maximum number of jobs that run at the same time.",
-        "memory": "Maximum memory of the inputs of a job, in bytes.",
+        "memory": "Maximum memory of the inputs of a job, in bytes. Absent: a quarter of the memory of this machine, or of "
+        "the service if it has a limit (`MemoryMax`).",
         "jobs_per_member": "Maximum number of unfinished jobs of a member.",
         "jobs_per_day": "Maximum number of jobs that a member may submit in a day.",
         "max_job_lifetime": "How far ahead a job may expire, and how long its results may stay.",

@@ -40,6 +40,11 @@ def test_systemd_takes_the_unit(unit: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_end_of_a_process_of_a_job_does_not_stop_the_service() -> None:
+    """By default systemd stops a service of which the system killed any process because memory ran out."""
+    assert "\nOOMPolicy=continue\n" in UNIT
+
+
 @pytest.mark.processes
 def test_systemd_complains_of_a_wrong_unit(unit: Path) -> None:
     """So that the test above can fail."""

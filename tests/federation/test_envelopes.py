@@ -18,8 +18,8 @@ from ppca.federation.envelopes import Envelopes, message_of, messages, opened, s
 from ppca.federation.errors import ObjectRefused
 from ppca.federation.objects import Object
 from ppca.native import ring
-from ppca.protocol import InputPacket, share
-from ppca.protocol.inputs import receive
+from ppca.protocol import InputPacket, RingType, share
+from ppca.protocol.inputs import blocks, receive
 from ppca.runtime.control import encode
 
 JOB = job()
@@ -216,3 +216,22 @@ def test_owners_send_different_bytes_for_the_same_numbers() -> None:
     found = [contribution(JOB, owner)[-1].json()["summands"] for owner in (*OWNERS, OWNERS[0])]
     for name in ("R0", "R1", "C0", "C1"):
         assert len({each[name] for each in found}) == len(found)
+
+
+@pytest.mark.parametrize("server", range(4))
+@pytest.mark.parametrize(("bits", "shape"), [(64, (5, 7)), (128, (11,)), (64, (1,)), (128, (4, 4))])
+def test_blocks_of_shares_are_the_shares(server: int, bits: int, shape: tuple[int, ...]) -> None:
+    packet = share(np.ones(shape), RingType(bits, 10, 20))[server]
+    found = [np.concatenate(parts) for parts in zip(*blocks(packet, *divmod(server, 2), 6), strict=True)]
+    expected = receive(packet, *divmod(server, 2)).reshape(2, -1, bits // 64)
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_digests_of_keys_for_large_shapes_take_little_memory() -> None:
+    """A key of 16 bytes stood for 256 MiB of shares, and their digest took twice as many bytes."""
+    packet = InputPacket((1 << 24,), RingType(64, 10, 20), b"r" * 16, b"c" * 16)
+    tracemalloc.start()
+    summands_at(0, [("packets", {"packets": [packet]})])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 8 * module.BLOCK_WORDS

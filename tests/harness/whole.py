@@ -66,7 +66,7 @@ class FourServers:
         ]
         self.job_runners = [JobRunner(one, None) for one in self.server_states]  # type: ignore[arg-type]
         for one in self.job_runners:
-            one.shares._checker = CheckerHere(one.server_state.settings.file.policy.memory)
+            one.shares._checker = CheckerHere(one.server_state.settings.file.policy.input_bytes)
 
     def close(self) -> None:
         for one in self.server_states:

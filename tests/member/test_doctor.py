@@ -21,6 +21,7 @@ from ppca.member.doctor import Doctor, Patient
 from ppca.member.doctor_links import Link
 from ppca.member.doctor_report import Finding, Findings
 from ppca.runtime.files import write_whole
+from ppca.runtime.machine import machine_bytes
 from ppca.server import api as seat_api
 from ppca.server import probes
 from ppca.server.probes import MAX_ECHO
@@ -96,6 +97,17 @@ def test_the_report_has_no_secret(doors: Doors) -> None:
     secret = (folder / "identity.key").read_text().splitlines()[2]
     assert len(secret) > 40
     assert secret not in written + done.output
+
+
+@pytest.mark.parametrize(("memory", "said"), [(1 << 26, False), (1 << 50, True), (None, False)])
+def test_memory_of_jobs_is_compared_with_that_of_the_machine(doors: Doors, memory: int | None, said: bool) -> None:
+    doors.open(0, 1, 2, 3)
+    settings = doors.settings(0, policy={} if memory is None else {"memory": memory})
+    found = Doctor(Patient(settings.federation, settings.identity, settings)).examine()
+    notes = [item for item in found.items if item.where == "memory"]
+    assert len(notes) == said
+    assert all("[policy] of server.toml" in item.remedy for item in notes)
+    assert found.figures["memory_bytes"]["machine"] == machine_bytes()
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

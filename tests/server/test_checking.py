@@ -8,6 +8,7 @@ import os
 import signal
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ import pytest
 
 from harness.federation import IDENTITIES, job, make, server_state, story
 from harness.whole import CheckerHere
-from ppca.federation.envelopes import MAX_TEXT, Envelopes, envelope_info, messages
+from ppca.algorithms import second_moments
+from ppca.federation.envelopes import MAX_TEXT, Envelopes, blind, envelope_info, messages
 from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.federation.objects import Object
-from ppca.federation.sealing import seal
-from ppca.protocol import share
-from ppca.runtime.control import encode
+from ppca.federation.sealing import SealingKey, seal
+from ppca.protocol import InputPacket, share
+from ppca.runtime.control import ChannelClosed, encode
+from ppca.runtime.process import KILLED_FIRST
 from ppca.server import checking
-from ppca.server.checking import Checker, CheckFailed
-from ppca.server.contributions import Contributions
+from ppca.server.checking import MAX_ENDED_CHECKS, CheckEnded, Checker, CheckFailed
+from ppca.server.contributions import MAX_RETRY_DELAY, Contributions
 from ppca.server.job_runner import JobRunner
 from ppca.server.keys import JOB
 
@@ -275,7 +278,7 @@ def test_a_process_that_dies_or_hangs_is_started_again(
     if how == signal.SIGSTOP:
         monkeypatch.setattr(checking, "SECONDS", 0.5)
         monkeypatch.setattr(checking, "BYTES_PER_SECOND", 1 << 40)
-        assert asked(checker).startswith("CheckFailed")
+        assert asked(checker).startswith("CheckEnded")
         monkeypatch.setattr(checking, "SECONDS", 60.0)
     else:
         before.wait()
@@ -283,6 +286,86 @@ def test_a_process_that_dies_or_hangs_is_started_again(
     assert checker._process is not None
     assert checker._process.pid != before.pid
     assert before.poll() is not None
+
+
+@pytest.mark.processes
+def test_memory_of_a_check_does_not_grow_with_the_shape_of_a_key(tmp_path: Path) -> None:
+    """An envelope of 2 kB with the keys of 256 MiB took 589 MB. The process may keep one message, and blocks."""
+    sole = job(owners=["north"], columns={"north": ["a", "b"]}, align={"alignment": "aligned", "minimum": 2})
+    key, memory = SealingKey(), 1 << 28
+    rows = memory // (2 * 2 * 8) - 100
+    keys = InputPacket((rows, 2), second_moments.ROWS, b"r" * 16, b"c" * 16)
+    plain = b"".join([*encode("blind", packets=[blind()[0]]), *encode("rows", packets=[keys])])
+    sealed = seal(plain, key.public, **envelope_info(sole.id, "north", 0, 0))
+    envelope = Object.make(IDENTITIES["north"], "envelope", sole.id, sealed, to=0, chunk=0)
+    file = tmp_path / envelope.digest
+    file.write_bytes(envelope.data)
+    checker = Checker(memory)
+    request = {"server": 0, "job": sole.data.decode(), "owner": "north", "key": key.to_bytes().hex()}
+    try:
+        with pytest.raises(ObjectRefused, match="its sums are missing"):
+            checker.check(**request, files=[str(file)], restored=False, signed={})
+        assert checker._process is not None
+        status = Path(f"/proc/{checker._process.pid}/status").read_text()
+        score = Path(f"/proc/{checker._process.pid}/oom_score_adj").read_text()
+    finally:
+        checker.close()
+    (peak,) = [int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM")]
+    assert len(envelope.data) < 3000
+    assert peak < 200 << 20
+    assert int(score) >= KILLED_FIRST
+
+
+def test_a_contribution_that_ends_the_process_again_and_again_is_refused(
+    shares: Contributions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was checked again for ever. The count is on the disk: the server itself may be ended by it."""
+    digest, asked, now = contribute(shares, b"x"), 0, 1000.0
+
+    def ending(*_: Any, **__: Any) -> int:
+        nonlocal asked
+        asked += 1
+        raise CheckEnded("ended")
+
+    monkeypatch.setattr(shares._checker, "check", ending)
+    monkeypatch.setattr("ppca.server.contributions.time.monotonic", lambda: now)
+    while not refusals(shares):
+        now += MAX_RETRY_DELAY
+        shares._again.clear()  # as after a restart
+        with suppress(CheckFailed):
+            shares.check(OF, "north", digest)
+    assert asked == MAX_ENDED_CHECKS
+    assert refusals(shares) == [
+        "the shares of north cannot be used: the process that checks contributions ended 4 times while it checked them"
+    ]
+
+
+def test_checks_that_are_answered_are_not_counted(shares: Contributions, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = contribute(shares, b"x")
+
+    def failing(*_: Any, **__: Any) -> int:
+        raise CheckFailed("a file is damaged")
+
+    monkeypatch.setattr(shares._checker, "check", failing)
+    for _ in range(2 * MAX_ENDED_CHECKS):
+        shares._again.clear()
+        with pytest.raises(CheckFailed):
+            shares.check(OF, "north", digest)
+    assert refusals(shares) == []
+
+
+@pytest.mark.processes
+def test_the_end_of_the_server_is_not_counted_as_the_end_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Checker(1 << 26)
+
+    def closed(*_: Any) -> Any:
+        made._closed = True
+        raise ChannelClosed("killed")
+
+    monkeypatch.setattr(made, "_ask", closed)
+    with pytest.raises(CheckFailed) as found:
+        made.check()
+    assert type(found.value) is CheckFailed
 
 
 def test_the_time_of_a_check_follows_from_what_shares_may_take(monkeypatch: pytest.MonkeyPatch) -> None:

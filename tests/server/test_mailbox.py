@@ -216,6 +216,39 @@ def test_damaged_content_is_lost_and_taken_again(box: Mailbox, tmp_path: Path, d
     assert box.lost() == []
 
 
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("fault", ["folder", "EIO"])
+def test_a_file_that_cannot_be_read_does_not_keep_the_server_from_starting(
+    known: bool,
+    fault: str,
+    box: Mailbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A folder among the objects, or a file that the disk cannot read, stopped every start."""
+    box.put(ITEM)
+    path = box.path(ITEM.digest if known else "ab" * 32)
+    path.parent.mkdir(exist_ok=True)
+    if fault == "folder":
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    else:
+        path.touch()
+        real = Path.read_bytes
+
+        def read_bytes(self: Path) -> bytes:
+            if self == path:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(self)
+
+        monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    box = again(box, tmp_path)
+    assert (box.get(ITEM.digest) == ITEM) is not known
+    assert known or str(path) in [getattr(record, "path", "") for record in caplog.records]
+    assert again(box, tmp_path).state(ITEM.digest) == (HERE if not known or fault == "folder" else LOST)
+
+
 def test_a_file_that_is_gone_is_noticed_at_the_start(box: Mailbox, tmp_path: Path) -> None:
     box.put(ITEM)
     box.put(OTHER)

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..native import ring
 from ..protocol import InputPacket, RingType
-from ..protocol.inputs import receive, share_ring
+from ..protocol.inputs import blocks, share_ring, size_of
 from ..runtime.codec import CodecError
 from ..runtime.control import MAX_BUFFER_BYTES, ChannelClosed, Message, MessageReader, encode
 from .errors import ObjectRefused
@@ -46,6 +46,9 @@ BLIND = (2,), RingType(128, 0, 126)
 
 SUMMANDS = ("R0", "R1", "C0", "C1")
 DIFFERENCE = "R0-C0"
+
+BLOCK_WORDS = 1 << 19
+"""Words of 8 bytes of a packet that are expanded and digested at a time: 4 MiB of each split."""
 
 
 class Envelopes:
@@ -143,13 +146,19 @@ def summands_at(server: int, messages: Iterable[Message]) -> dict[str, str]:
     names = [f"R{row}", f"C{column}", *([DIFFERENCE] if row == column else [])]
     hashes = {name: hashlib.sha256(f"ppca {name}\0".encode()) for name in names}
     for kind, fields in messages:
-        for name, parts in _digested(kind, fields, server).items():
-            for part in parts:
-                hashes[name].update(part)
+        _digest(hashes, kind, fields, server)
+        del fields  # one message is in memory at a time
     return {name: value.hexdigest() for name, value in hashes.items()}
 
 
-def _digested(kind: str, fields: Mapping[str, Any], server: int) -> dict[str, Iterator[bytes]]:
+def _digest(hashes: Mapping[str, Any], kind: str, fields: Mapping[str, Any], server: int) -> None:
+    """Add a message to the digests that a server can compute."""
+    for name, parts in _digested(kind, fields, server).items():
+        for part in parts:
+            hashes[name].update(part)
+
+
+def _digested(kind: str, fields: Mapping[str, Any], server: int) -> dict[str, Iterator[Any]]:
     """Return the bytes that a message adds to each digest that a server can compute: all fields, one summand of each
     packet."""
     row, column = divmod(server, 2)
@@ -158,27 +167,35 @@ def _digested(kind: str, fields: Mapping[str, Any], server: int) -> dict[str, It
     shapes = [[list(p.shape), [p.dtype.bits, p.dtype.frac, p.dtype.span]] for p in packets]
     head = json.dumps([kind, around, shapes], sort_keys=True).encode()
 
-    def whole(payloads: Iterable[bytes]) -> Iterator[bytes]:
-        for part in (head, *payloads):
-            yield len(part).to_bytes(8, "big")
-            yield part
+    def whole(payloads: Iterable[tuple[int, Iterable[Any]]]) -> Iterator[Any]:
+        for length, parts in ((len(head), [head]), *payloads):
+            yield length.to_bytes(8, "big")
+            yield from parts
 
-    found = {f"R{row}": whole(p.row for p in packets), f"C{column}": whole(p.column for p in packets)}
+    found = {
+        f"R{row}": whole((len(p.row), [p.row]) for p in packets),
+        f"C{column}": whole((len(p.column), [p.column]) for p in packets),
+    }
     if row == column:
-        found[DIFFERENCE] = whole(_difference(packet, row) for packet in packets)
+        found[DIFFERENCE] = whole((size_of(packet) // 2, _difference(packet, row)) for packet in packets)
     return found
 
 
-def _difference(packet: InputPacket, row: int) -> bytes:
-    """Return R0 - C0 on server 0 and C1 - R1 on server 3."""
-    rows, columns = receive(packet, row, row)
-    return (ring.sub(rows, columns) if row == 0 else ring.sub(columns, rows)).tobytes()
+def _difference(packet: InputPacket, row: int) -> Iterator[bytes]:
+    """Yield R0 - C0 on server 0 and C1 - R1 on server 3, in blocks: a key of 16 bytes represents any shape."""
+    for rows, columns in blocks(packet, row, row, BLOCK_WORDS):
+        yield (ring.sub(rows, columns) if row == 0 else ring.sub(columns, rows)).tobytes()
 
 
 def _plain(value: Any) -> Any:
     """Return a field of a message as JSON; an array as its type, shape and digest."""
     if isinstance(value, np.ndarray):
-        return ["array", value.dtype.str, list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
+        return [
+            "array",
+            value.dtype.str,
+            list(value.shape),
+            hashlib.sha256(np.ascontiguousarray(value).data).hexdigest(),
+        ]
     return value
 
 
@@ -199,6 +216,7 @@ def messages(chunks: Iterable[bytes], longest: int = MAX_BUFFER_BYTES) -> Iterat
             message = reader.read(stream)  # type: ignore[arg-type]
             if message is not None:
                 yield _checked(message)
+                del message  # before the next one is read
                 stream.complete = True
             else:
                 stream.complete = False

@@ -34,6 +34,7 @@ def checked(data: Data, owner: str, server: int, messages: Iterator[Message]) ->
     for kind, fields in messages:
         check.take(kind, fields)
         yield kind, fields
+        del fields  # before the next message is read
     check.end()
 
 

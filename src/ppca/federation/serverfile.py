@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from ..jobs.registry import ANALYSES
 from ..jobs.spec import COORDINATES, FORMS
+from ..runtime.machine import machine_bytes
 from . import toml
 from .membership import Address, address
 from .text import is_plain
@@ -16,6 +17,8 @@ from .times import is_span
 
 SERVER_FILE = "server.toml"
 MAX_TEXT = 1000
+MIN_INPUT_BYTES = 1 << 26
+"""Minimum of `memory`."""
 
 
 def _span(value: str) -> str:
@@ -79,7 +82,7 @@ class Policy(toml.Strict):
     rows_at_least: int | None = Field(default=None, ge=1)
     columns_at_most: int = Field(default=2000, ge=1)
     jobs_at_once: int = Field(default=1, ge=1)
-    memory: int = Field(default=8 << 30, ge=1 << 26)
+    memory: int | None = Field(default=None, ge=MIN_INPUT_BYTES)
     jobs_per_member: int = Field(default=20, ge=1)
     jobs_per_day: int = Field(default=1000, ge=1)
     max_job_lifetime: Span = "90d"
@@ -89,6 +92,11 @@ class Policy(toml.Strict):
     attempts: int = Field(default=5, ge=1)
     analyses: Texts = tuple(sorted(ANALYSES))
     forms: Texts = tuple(form for form in FORMS if form != COORDINATES)
+
+    @property
+    def input_bytes(self) -> int:
+        """Maximum bytes of the inputs of a job: `memory`, or a quarter of the memory of this machine."""
+        return self.memory or max(MIN_INPUT_BYTES, machine_bytes() // 4)
 
 
 class Work(toml.Strict):
@@ -174,6 +182,7 @@ def render_server(file: ServerFile) -> bytes:
         + toml.lines(file.store.model_dump()),
         "[policy]\n# Jobs that this server accepts. owners_at_least (fits): with two, each learns the other's sums.\n"
         "# rows_at_least (not set): fits and uses of models must have this many rows; of row owners checked on shares.\n"
+        "# memory (not set: a quarter of this machine's): bytes of the inputs of a job.\n"
         + toml.lines(file.policy.model_dump()),
         "[work]\n# threads of a job (0: the cores of this machine, shared by its servers and the jobs at once);\n"
         "# maximum seconds of a round, of connecting to all peers, and of a whole attempt.\n"

@@ -12,12 +12,16 @@ from ..federation.identity import Identity
 from ..federation.membership import SIGNATURES_FILE, Membership
 from ..federation.serverfile import ServerSettings
 from ..html.formats import size
+from ..runtime.machine import machine_bytes
 from .doctor_report import Findings
 
 MIN_FREE = 1 << 30
 """Bytes below which uploads of a few owners may already fail."""
 
 LOCAL_SECONDS = 5.0
+
+COPIES_OF_INPUTS = 3
+"""Copies of the inputs of a job while they are handed to the process that computes."""
 
 
 def unwritable(found: Findings, federation: Path) -> None:
@@ -56,7 +60,21 @@ def server(found: Findings, settings: ServerSettings, membership: Membership | N
             f"it may grow to {size(settings.file.store.at_most)}, and {size(free)} are free",
             "lower at_most in [store] of server.toml, or enlarge the disk",
         )
+    _memory(found, settings)
     _running(found, settings)
+
+
+def _memory(found: Findings, settings: ServerSettings) -> None:
+    """Compare what the inputs of jobs may take with the memory of this machine."""
+    policy, machine = settings.file.policy, machine_bytes()
+    most = (COPIES_OF_INPUTS * policy.jobs_at_once + 1) * policy.input_bytes
+    found.figures["memory_bytes"] = {"machine": machine, "jobs": most}
+    if most > machine:
+        found.note(
+            "memory",
+            f"{policy.jobs_at_once} jobs at once and a check may take {size(most)}, and this machine has {size(machine)}",
+            f"set memory in [policy] of server.toml to at most {machine // (COPIES_OF_INPUTS * policy.jobs_at_once + 1)}",
+        )
 
 
 def _private(found: Findings, where: str, folder: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +132,36 @@ def expand(key: bytes, out: Data) -> Data:
     """Fill a contiguous array with the stream of a key: share 0 of an input."""
     kernels.prg(out, kernels.Key(key), 0, 0)
     return out
+
+
+def stream_words(key: kernels.Key, begin: int, count: int) -> NDArray[np.uint64]:
+    """Return words `begin` to `begin + count` of the stream that `expand` fills in from its start. begin: even."""
+    counters = np.zeros(((count + 1) // 2, 2), np.uint64)
+    counters[:, 1] = np.arange(begin // 2, begin // 2 + len(counters), dtype=np.uint64)
+    out = np.empty_like(counters)
+    kernels.aes_blocks(out.view(np.uint8), key, counters.view(np.uint8))
+    return out.reshape(-1)[:count]
+
+
+def blocks(packet: InputPacket, row: int, column: int, words: int) -> Iterator[tuple[Data, Data]]:
+    """Yield a server's shares of both splits in blocks of at most this even number of words, each an array of elements.
+
+    A key is expanded block by block, so memory does not grow with the shape.
+    """
+    limbs, total = packet.dtype.limbs, size_of(packet) // 16
+    parts = [
+        (kernels.Key(payload) if is_key else np.frombuffer(payload, np.uint8))
+        for is_key, payload in summands(packet, row, column)
+    ]
+
+    def block(part: Any, begin: int, count: int) -> Data:
+        if isinstance(part, kernels.Key):
+            return stream_words(part, begin, count).reshape(-1, limbs)
+        return ring.as_ring(part[8 * begin : 8 * (begin + count)], (count // limbs, limbs))
+
+    for begin in range(0, total, words):
+        count = min(words, total - begin)
+        yield block(parts[0], begin, count), block(parts[1], begin, count)
 
 
 def _stream(key: bytes, shape: tuple[int, ...], kind: RingType) -> Data:

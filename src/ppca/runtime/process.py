@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 from ..transport import Mesh, server_name
 from .control import Channel, ChannelClosed, Message
@@ -22,6 +23,11 @@ from .failure import Failure
 PARENT_EVERY = 1.0
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 PROGRESS_EVERY = 0.05
+
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+KILLED_FIRST = 500
+"""oom_score_adj of processes that a server starts, of at most 1000: if memory runs out, the system ends these and not
+the server."""
 
 KEPT_MEMORY = 256 << 20
 """Bytes of freed memory that the allocator of a server keeps for its next arrays."""
@@ -53,11 +59,15 @@ def watch(server: int, client: int, channel: Channel, inbox: queue.Queue[Message
 
 def harden(parent: int, *, leash: bool = True) -> None:
     """Forbid core dumps and tracing of a process that holds shares and keys, and end it when its parent ends.
+    If memory runs out, the system ends it before its parent.
 
     leash: whether the system kills it when its parent ends. For the system the parent is the thread that started it. If
     that thread can end before its process, the caller must detect the end of the process in another way.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):  # before the process becomes undumpable, which forbids this
+        if int(OOM_SCORE.read_text()) < KILLED_FIRST:
+            OOM_SCORE.write_text(str(KILLED_FIRST))
     system = ctypes.CDLL(None, use_errno=True)
     options = [(_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)]
     for option, value in options if leash else options[:1]:

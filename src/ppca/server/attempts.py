@@ -137,7 +137,7 @@ class AttemptRunner:
             kept=kept,
             timeout=settings.work.timeout,
             threads=settings.work.threads or threads_for(self._servers_here() * settings.policy.jobs_at_once),
-            input_bytes=settings.policy.memory,
+            input_bytes=settings.policy.input_bytes,
             start_timeout=settings.work.start_timeout,
             attempt_timeout=settings.work.attempt_timeout,
         )

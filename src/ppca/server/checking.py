@@ -21,9 +21,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..federation.envelopes import messages, opened, summands_at
 from ..federation.errors import FederationError, ObjectRefused
@@ -36,6 +36,9 @@ from ..runtime.codec import CodecError
 from ..runtime.control import Channel, ChannelClosed, Message, MessageReader, encode
 from ..runtime.process import harden
 
+if TYPE_CHECKING:
+    from .mailbox import Mailbox
+
 SECONDS = 60.0
 BYTES_PER_SECOND = 10 << 20
 """The time that a check may take: a minute, and what the largest shares that are allowed need at this rate.
@@ -44,13 +47,23 @@ The bytes of the files do not matter: a key of 16 bytes stands for any shape.
 """
 
 AROUND = 512 << 20
-"""Bytes that the process may take besides the inputs of a job."""
+"""Bytes of address space that the process may take besides twice the inputs of a job.
+
+It holds one message of an owner, at most `memory` bytes, and expands keys in blocks. Of server 0 it holds keys only.
+"""
 
 MAX_REQUEST = 1 << 26
+
+MAX_ENDED_CHECKS = 4
+"""Checks of one contribution that ended with the process that checks, before the contribution is refused."""
 
 
 class CheckFailed(FederationError):
     """A contribution could not be checked now; that is not its owner's fault."""
+
+
+class CheckEnded(CheckFailed):
+    """The process that checks contributions died or hung during a check."""
 
 
 class Checker:
@@ -61,6 +74,7 @@ class Checker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
+        self._closed = False
 
     def check(self, **request: Any) -> int:
         """Bytes that the shares of an owner take in memory. ObjectRefused if they are not what the job and the owner
@@ -70,9 +84,8 @@ class Checker:
                 kind, fields = self._ask(SECONDS + self._memory / BYTES_PER_SECOND, request)
             except (OSError, CodecError, ChannelClosed) as error:
                 self._end()
-                raise CheckFailed(
-                    f"the process that opens contributions failed ({error}); it is started again"
-                ) from None
+                why = f"the process that opens contributions failed ({error}); it is started again"
+                raise (CheckFailed if self._closed else CheckEnded)(why) from None
         if kind == "good":
             return int(fields["bytes"])
         raise (ObjectRefused if kind == "refused" else CheckFailed)(str(fields.get("why")))
@@ -93,7 +106,7 @@ class Checker:
             self._channel, theirs = socket.socketpair()
             with theirs:
                 command = [sys.executable, "-P", "-m", "ppca.server.checking", "--control", str(theirs.fileno())]
-                command += ["--parent", str(os.getpid()), "--memory", str(4 * self._memory + AROUND)]
+                command += ["--parent", str(os.getpid()), "--memory", str(2 * self._memory + AROUND)]
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                     command,
                     pass_fds=[theirs.fileno()],
@@ -114,10 +127,31 @@ class Checker:
 
     def close(self) -> None:
         """End the process, and a check that runs."""
+        self._closed = True
         if self._process is not None:
             self._process.kill()
         with self._lock:
             self._end()
+
+
+@contextmanager
+def counted(box: Mailbox, name: str) -> Iterator[None]:
+    """Refuse a contribution during whose checks the process ended too often. name: of the note that counts.
+
+    The note is written before the check, because the check may end this server, too.
+    """
+    ended = int(box.note(name) or 0)
+    if ended >= MAX_ENDED_CHECKS:
+        raise ObjectRefused(f"the process that checks contributions ended {ended} times while it checked them")
+    box.note(name, str(ended + 1))
+    try:
+        yield
+    except CheckEnded:
+        raise
+    except Exception:
+        box.unnote(name)
+        raise
+    box.unnote(name)
 
 
 def examine(
@@ -159,6 +193,7 @@ class Taken:
             if self.bytes > self._most:
                 raise ObjectRefused(f"they take more than {self._most:,} bytes ([policy] memory of the server)")
             yield kind, fields
+            del fields  # before the next message is read
 
 
 def _envelopes(files: list[str], owner: str, job: str) -> Iterator[Object]:

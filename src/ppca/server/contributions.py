@@ -24,7 +24,7 @@ from ..federation.sealing import SealingKey, seal
 from ..federation.state import times_before
 from ..federation.text import plain
 from ..runtime.control import Message
-from .checking import Checker, CheckFailed
+from .checking import Checker, CheckFailed, counted
 from .keys import JOB
 from .mailbox import write_file
 from .mates import HalfLost, Mates, halves
@@ -49,7 +49,7 @@ class Contributions:
         self._mending: dict[tuple[str, str], float] = {}
         self._again: dict[tuple[str, str], tuple[float, float]] = {}
         self._replacing = threading.Lock()
-        self._checker = Checker(server_state.settings.file.policy.memory)
+        self._checker = Checker(server_state.settings.file.policy.input_bytes)
 
     def messages_of(self, known: ProposedJob, owner: str) -> Iterator[Message]:
         """Yield an owner's messages to this server; raise ObjectRefused at the first that does not fit the job."""
@@ -62,7 +62,7 @@ class Contributions:
             if restored
             else opened(self._envelopes(known, owner), key, self.server_state.server)
         )
-        found = messages(chunks, self.server_state.settings.file.policy.memory)
+        found = messages(chunks, self.server_state.settings.file.policy.input_bytes)
         return checked(known.spec.data, owner, self.server_state.server, found)
 
     def _restored(self, known: ProposedJob, owner: str, key: SealingKey) -> Iterator[bytes]:
@@ -174,7 +174,8 @@ class Contributions:
         if item is None or not (self._has_all(known, owner, item) or self._mended(known, owner)):
             return False
         try:
-            taken = self._compare(known, owner, item)
+            with counted(self.server_state.mailbox, f"checks {known.id} {owner}"):
+                taken = self._compare(known, owner, item)
         except ObjectRefused as error:
             if self._was_replaced(known) and not self._is_restored(known, owner):
                 self._mended(known, owner)  # it was sealed to a key that this server had before
@@ -198,7 +199,7 @@ class Contributions:
     def _excess(self, known: ProposedJob, owner: str, taken: int) -> str:
         """Return why the shares of all owners are too large together, naming the owner of the largest; empty if they
         fit."""
-        box, most = self.server_state.mailbox, self.server_state.settings.file.policy.memory
+        box, most = self.server_state.mailbox, self.server_state.settings.file.policy.input_bytes
         name = f"inputs {known.id} "
         box.note(name + owner, str(taken))
         sizes = {who: int(size) for who, size in box.noted(name).items()}

@@ -75,11 +75,11 @@ class Mailbox:
         found = {path.name: path for path in self._files.glob("*/*")}
         for name in found.keys() & states.keys():
             if states[name] == DROPPED and self.note(f"erased {jobs[name]}") is not None:
-                found[name].unlink(missing_ok=True)
+                _remove(found[name])
             elif states[name] != HERE:
                 self._run("UPDATE objects SET present = 1 WHERE digest = ?", name)
         orphans = [path for name, path in found.items() if name not in states]
-        taken = sum(self._adopt(path) for path in sorted(orphans, key=lambda path: path.stat().st_mtime_ns))
+        taken = sum(self._adopt(path) for path in sorted(orphans, key=_changed))
         if taken:
             log.warning("records made again from files", extra={"records": taken})
         for digest in (digest for digest, state in states.items() if state == HERE and digest not in found):
@@ -87,13 +87,17 @@ class Mailbox:
 
     def _adopt(self, path: Path) -> bool:
         """Make the record of a file that has none; remove the file if it holds no object, or one that is not wanted."""
-        data = path.read_bytes()
+        try:
+            data, changed = path.read_bytes(), path.stat().st_mtime
+        except OSError as error:  # a folder, or a fault of the disk: the server starts without it
+            _skipped(path, error)
+            return False
         with suppress(ObjectRefused):
             item = Object.parse(data)
             if item.digest == path.name and self.note(f"forgotten {item.header.job}") is None:
-                self._insert(item.header, path.stat().st_mtime)
+                self._insert(item.header, changed)
                 return True
-        path.unlink(missing_ok=True)
+        _remove(path)
         return False
 
     # -- objects ---------------------------------------------------------------------------------------------------
@@ -165,7 +169,7 @@ class Mailbox:
         if sha256(data) != digest:
             with self._lock:
                 if self.has(digest):  # it was not dropped meanwhile
-                    self._path(digest).unlink(missing_ok=True)
+                    _remove(self._path(digest))
                     self._set(digest, LOST)
             return None
         return Object.parse(data)
@@ -237,7 +241,8 @@ class Mailbox:
             self._run("DELETE FROM objects WHERE job = ?", job)
             self._held -= len(self._jobs.pop(job, Objects()).headers)
             self.unnote(*(f"{what} {job}" for what in OF_JOBS))
-            self.unnote(*(f"inputs {job} {owner}" for owner in self.noted(f"inputs {job} ")))
+            for what in ("inputs", "checks"):
+                self.unnote(*(f"{what} {job} {owner}" for owner in self.noted(f"{what} {job} ")))
 
     def since(self, seq: int, most: int = 500, *, job: str | None = None) -> list[tuple[int, Header]]:
         """Return the objects after a place in the order of arrival, with places; of one job including dropped ones."""
@@ -324,6 +329,26 @@ OF_JOBS = ("members", "name", "over", "committed", "erased", "missing")
 def _header(row: tuple[Any, ...]) -> Header:
     kind, author, job, about, digest, size = row
     return Header(kind, author, job, json.loads(about), digest, size)
+
+
+def _changed(path: Path) -> int:
+    """Return when a file was changed last, in nanoseconds; 0 if the disk does not tell."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or say in the log why that is not possible."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _skipped(path, error)
+
+
+def _skipped(path: Path, error: OSError) -> None:
+    log.error("file skipped: move it away, or check the disk", extra={"path": str(path), "why": error.strerror})
 
 
 @contextmanager

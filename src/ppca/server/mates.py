@@ -164,7 +164,7 @@ class Mates:
             sock: Any = connection.sock
             if self.server_state.tls.member_of(sock.getpeercert() or {}) != peer.member:
                 raise FederationError(f"the server at the address of {peer.member} has the key of another member")
-            most = self.server_state.settings.file.policy.memory
+            most = self.server_state.settings.file.policy.input_bytes
             with cut_after(sock, ANSWER_SECONDS + most / BYTES_PER_SECOND):
                 connection.request("GET", path)
                 response = connection.getresponse()
