@@ -35,7 +35,7 @@ TARGETS: dict[str, dict[str, float]] = {
     "matmul 64": {"*": 0.25},
     "dcf_gen": {"vaes": 1.2, "aesni": 1.2},
     "dcf_eval": {"vaes": 0.08, "aesni": 0.2},
-    "classify_bits": {"vaes": 0.08, "aesni": 0.2},
+    "classify_sums": {"vaes": 0.08, "aesni": 0.2},
     "sign_gen": {"vaes": 1.2, "aesni": 1.2},
     "sign_eval": {"vaes": 0.08, "aesni": 0.2},
 }
@@ -143,19 +143,18 @@ def fss_rows(level: str, repeats: int) -> Iterator[Row]:
         yield row("dcf_eval", size, level, "us/eval", [t / n * 1e6 for t in times])
         if n > 1_000:
             continue
-        out = np.zeros((n, len(powers), limbs), np.uint64)
-        times = seconds_per_call(partial(k.classify_bits, out, TREE, 0, keys[0], m, powers, bits), repeats)
-        yield row("classify_bits", f"{size}, 64 powers", level, "us/eval", [t / n / len(powers) * 1e6 for t in times])
+        weights = random_words(bits, 1, limbs)
+        call = partial(k.classify_sums, out, TREE, 0, keys[0], m, powers, bits, weights)
+        times = seconds_per_call(call, repeats)
+        yield row("classify_sums", f"{size}, 64 powers", level, "us/eval", [t / n / len(powers) * 1e6 for t in times])
         keys = np.zeros((2, n, k.prefix_key_size(bits, limbs, (1, 1), 8 * limbs)), np.uint8)
         times = seconds_per_call(
             partial(k.prefix_gen, keys[0], keys[1], TREE, alpha, bits, limbs, (1, 1), 8 * limbs, seeds), repeats
         )
         yield row("prefix_gen", size, level, "us/key", [t / n * 1e6 for t in times])
-        out = np.zeros((n, bits, 1, limbs), np.uint64)
-        times = seconds_per_call(
-            partial(k.prefix_bits, out, TREE, 0, keys[0], m, bits, (1, 1), 8 * limbs, nodes - 1, 1, False), repeats
-        )
-        yield row("prefix_bits", f"{size}, {nodes} nodes", level, "us/key", [t / n * 1e6 for t in times])
+        shape = bits, (1, 1), 8 * limbs, nodes - 1, 1, False
+        times = seconds_per_call(partial(k.prefix_sums, out, TREE, 0, keys[0], m, *shape, weights), repeats)
+        yield row("prefix_sums", f"{size}, {nodes} nodes", level, "us/key", [t / n * 1e6 for t in times])
 
 
 def run(repeats: int = 7) -> list[Row]:

@@ -141,9 +141,9 @@ def gates(n: int) -> Iterator[Case]:
     call = _call(k.prefix_gen, key0, key1, TREE, dealt[:few], BITS, 2, levels, value_bytes, drawn[:few])
     yield Case("prefix_gen", f"{few:,} keys", call, [key0, key1])
     call()
-    prefixes, kept = np.zeros((few, BITS, 1, 2), np.uint64), key0.copy()
-    call = _call(k.prefix_bits, prefixes, TREE, 0, kept, points[:few], BITS, levels, value_bytes, 4, 1, False)
-    yield Case("prefix_bits", f"{few:,} keys", call, [prefixes])
+    sums, kept, weights = np.zeros((few, 1, 2), np.uint64), key0.copy(), random_words(BITS, 1, 2)
+    call = _call(k.prefix_sums, sums, TREE, 0, kept, points[:few], BITS, levels, value_bytes, 4, 1, False, weights)
+    yield Case("prefix_sums", f"{few:,} keys", call, [sums])
     yield from random_bits(n)
 
 

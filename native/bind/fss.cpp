@@ -128,9 +128,19 @@ void dpf_eval_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle
     eval_py(tree, dpf_shape(bits, limbs_of(out)), out, party, keys, points);
 }
 
-void classify_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_,
-                      nb::handle thresholds_, int bits) {
+// The number of outputs per key of weighted sums of bits: out is (keys, outputs, limbs), weights are (bits,
+// outputs, limbs).
+size_t count_outputs(const Words& out, const Words& weights, size_t keys, size_t bits, int limbs) {
+    const size_t outputs = keys ? out.size() / (keys * size_t(limbs)) : 0;
+    out.require_size(keys * outputs * size_t(limbs));
+    if (keys) weights.require_size(bits * outputs * size_t(limbs));
+    return outputs;
+}
+
+void classify_sums_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_,
+                      nb::handle thresholds_, int bits, nb::handle weights_) {
     const Words out(out_, "out", Access::write), m(m_, "m"), thresholds(thresholds_, "thresholds");
+    const Words weights(weights_, "weights");
     const Bytes keys(keys_, "keys");
     const TreeShape shape = dcf_shape(bits, limbs_of(out));
     require_party(party);
@@ -142,29 +152,31 @@ void classify_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::h
         if ((bits < 128 && bits >= 64 && high >> (bits - 64)) || (bits < 64 && (high || low >> bits)))
             fail("threshold " + std::to_string(j) + " is not below 2^" + std::to_string(bits));
     }
-    out.require_size(count * per_key * size_t(shape.limbs));
-    if (count == 0 || per_key == 0) return;
-    const ClassifyCall call{tree, shape, party, out.data(), keys.data(), m.data(), thresholds.data(), per_key};
+    const size_t outputs = count_outputs(out, weights, count, per_key, shape.limbs);
+    if (out.size() == 0) return;
+    const ClassifyCall call{
+        tree, shape, party, out.data(), keys.data(), m.data(), thresholds.data(), per_key, weights.data(), outputs};
     run(count, double(per_key + 1) * bits,
-        [&, classify = fss().classify_bits](size_t begin, size_t end) { classify(call, begin, end); });
+        [&, classify = fss().classify_sums](size_t begin, size_t end) { classify(call, begin, end); });
 }
 
-void prefix_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_, int bits,
-                    PrefixLevels levels, int value_bytes, int first_k, int width, bool mirrored) {
-    const Words out(out_, "out", Access::write), m(m_, "m");
+void prefix_sums_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_, int bits,
+                    PrefixLevels levels, int value_bytes, int first_k, int width, bool mirrored, nb::handle weights_) {
+    const Words out(out_, "out", Access::write), m(m_, "m"), weights(weights_, "weights");
     const Bytes keys(keys_, "keys");
     const TreeShape shape = prefix_shape(bits, limbs_of(out), levels, value_bytes);
     require_party(party);
     if (first_k < 0 || width < 0 || first_k > kMaxNodes || width > kMaxNodes || first_k + width > kMaxNodes)
-        fail("first_k is " + std::to_string(first_k) + " and W is " + std::to_string(width) +
+        fail("first_k is " + std::to_string(first_k) + " and width is " + std::to_string(width) +
              ", expected not negative and at most " + std::to_string(kMaxNodes) + " together");
     const size_t count = count_keys(keys, shape);
     m.require_size(2 * count);
-    out.require_size(count * size_t(shape.values) * size_t(width) * size_t(shape.limbs));
+    const size_t outputs = count_outputs(out, weights, count, size_t(shape.values) * size_t(width), shape.limbs);
     if (out.size() == 0) return;
-    const PrefixCall call{tree, shape, party, out.data(), keys.data(), m.data(), first_k, width, mirrored};
+    const PrefixCall call{tree,    shape, party,    out.data(),     keys.data(), m.data(),
+                          first_k, width, mirrored, weights.data(), outputs};
     run(count, (0.5 * bits + shape.values) * (first_k + width),
-        [&, prefix = fss().prefix_bits](size_t begin, size_t end) { prefix(call, begin, end); });
+        [&, prefix = fss().prefix_sums](size_t begin, size_t end) { prefix(call, begin, end); });
 }
 
 // ---------------------------------------------------------------------------------------------------------- signs
@@ -244,11 +256,12 @@ void register_fss(nanobind::module_& m) {
           nb::sig(
               "def dcf_eval(out: Words, tree: TreeKey, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
           "Share of [point < alpha].");
-    m.def("classify_bits", &classify_bits_py,
-          nb::sig("def classify_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, thresholds: Words, "
-                  "bits: int, /) -> None"),
-          "Share of [x < t] for x = m - alpha mod 2^bits and every threshold t; cheapest when neighbouring "
-          "thresholds are close.");
+    m.def("classify_sums", &classify_sums_py,
+          nb::sig("def classify_sums(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, thresholds: Words, "
+                  "bits: int, weights: Words, /) -> None"),
+          "Share of the sum over the thresholds t of [x < t] times its weights, for x = m - alpha mod 2^bits: out is "
+          "(n, outputs, limbs), weights is (thresholds, outputs, limbs). Cheapest when neighbouring thresholds are "
+          "close.");
 
     m.def(
         "dpf_key_size", [](int bits, int limbs) { return dpf_shape(bits, limbs).key_size(); },
@@ -275,12 +288,14 @@ void register_fss(nanobind::module_& m) {
                 "levels: tuple[int, int], value_bytes: int, seeds: Words, /) -> None"),
         "Keys of [y == first i bits of alpha] for every i of levels = (first, stride), shares mod 2^(8 value_bytes).");
     m.def(
-        "prefix_bits", &prefix_bits_py,
-        nb::sig("def prefix_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, bits: int, "
-                "levels: tuple[int, int], value_bytes: int, first_k: int, width: int, mirrored: bool, /) -> None"),
-        "Share of [(m >> g) - (alpha >> g) mod 2^i <= k] for prefixes of i = bits - g bits and "
-        "k = first_k .. first_k + width - 1: out is (n, levels, width). Mirrored: of [(alpha >> g) - (m >> g) mod 2^i "
-        "<= k], and where i = bits of 1 <= ... <= k.");
+        "prefix_sums", &prefix_sums_py,
+        nb::sig("def prefix_sums(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, bits: int, "
+                "levels: tuple[int, int], value_bytes: int, first_k: int, width: int, mirrored: bool, "
+                "weights: Words, /) -> None"),
+        "Share of the sum of [(m >> g) - (alpha >> g) mod 2^i <= k] times its weights, over prefixes of i = bits - g "
+        "bits and k = first_k .. first_k + width - 1: out is (n, outputs, limbs), weights is (levels, width, outputs, "
+        "limbs). Mirrored: of [(alpha >> g) - (m >> g) mod 2^i <= k], and where i = bits of 1 <= ... <= k. Shares are "
+        "right mod 2^(8 value_bytes).");
 
     m.def("sign_words", &sign_words, nb::sig("def sign_words(keys: int, bits: int, /) -> int"),
           "Bytes of the correction words of this number of keys.");

@@ -211,11 +211,14 @@ template <int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin,
             for (size_t l = 0; l < kG && at + l < end; ++l) {
                 u128 value = share[l] - base[l];
                 if (call.party == 0) value += m[l] < threshold;
-                store_share<Limbs>(call.out + Limbs * ((at + l) * call.count + j), value, call.party);
+                else value = -value;
+                add_weighted<Limbs>(call.out + Limbs * call.outputs * (at + l),
+                                    call.weights + Limbs * call.outputs * j, call.outputs, value);
             }
         }
     }
 }
+
 // With few keys, a group shared by all thresholds leaves most lanes idle. Then every (key, threshold) has its own lane.
 template <int Limbs> void classify_few(const ClassifyCall& call, size_t begin, size_t end) {
     struct Integer {
@@ -240,12 +243,15 @@ template <int Limbs> void classify_few(const ClassifyCall& call, size_t begin, s
             u128 value = load_element<Limbs>(share + Limbs * (i * per_key + j + 1)) -
                          load_element<Limbs>(share + Limbs * (i * per_key));
             if (call.party == 0) value += m < align_top(load128(call.thresholds + 2 * j), call.shape.bits);
-            std::memcpy(call.out + Limbs * ((begin + i) * call.count + j), &value, 8 * Limbs);
+            add_weighted<Limbs>(call.out + Limbs * call.outputs * (begin + i),
+                                call.weights + Limbs * call.outputs * j, call.outputs, value);
         }
     }
 }
 
-void classify_bits(const ClassifyCall& call, size_t begin, size_t end) {
+void classify_sums(const ClassifyCall& call, size_t begin, size_t end) {
+    const size_t row = size_t(call.shape.limbs) * call.outputs;
+    std::memset(call.out + row * begin, 0, 8 * row * (end - begin));
     // Groups of lanes to walk: one per threshold, about 0.6 of the way on average, or one per kLanes pairs, all the
     // way.
     const size_t lanes = size_t(kLanes), per_key = call.count + 1, keys = end - begin;

@@ -104,52 +104,68 @@ struct PrefixWindow {
     }
 };
 
-template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
-    constexpr size_t kG = size_t(kLanes);
+// Sums of weighted bits. Bytes of payloads beyond the first word matter only if Word is wider than a word.
+template <int Limbs, class Word> void prefix_sums_of(const PrefixCall& call, size_t begin, size_t end) {
+    constexpr size_t kG = size_t(kLanes), kTile = 2;  // outputs at a time
+    constexpr int kWords = sizeof(Word) / 8;
     const int bits = call.shape.bits, count = call.first_k + call.width;
     const Permutations permutations(call.tree);
     PrefixWindow window;
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes keys(call.keys, call.shape.key_size(), at, end, 1);
         const Sides sides = sides_of(call.m, at, end, bits);
-        window.node[0].root(keys);
-        for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
-        for (int level = 1; level <= bits; ++level) {
-            window.descend(permutations.tree, sides, level - 1, keys, call.shape.seed_at(level - 1), count,
-                           call.mirrored);
-            if (!call.shape.has_value(level)) continue;
+        for (size_t first = 0; first < call.outputs; first += kTile) {
+            const size_t tile = call.outputs - first < kTile ? call.outputs - first : kTile;
+            Word total[kTile][kG] = {};
+            window.node[0].root(keys);
+            for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
+            for (int level = 1; level <= bits; ++level) {
+                // The nodes of the next level have half as many parents.
+                const bool counts = call.shape.has_value(level);
+                window.descend(permutations.tree, sides, level - 1, keys, call.shape.seed_at(level - 1),
+                               counts ? count : count / 2 + 1, call.mirrored);
+                if (!counts) continue;
 
-            Sum<Limbs> sum[C::kBatch];
-            Vec word[C::kBatch];
-            const size_t value_at = call.shape.value_at(level);
-            for (int r = 0; r < C::kBatch; ++r)
-                word[r] =
-                    payload_word<Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
-            for (int a = 0; a < count; ++a) {
-                // On the first levels the window is wider than the level: a repeated node counts once. At full depth
-                // m itself counts on one side only.
-                const bool counted = !call.mirrored || a > 0 || level < bits;
-                if (counted && (level >= 7 || a < (1 << level))) {
-                    window.node[a].payloads(
-                        permutations.payload, [&](int r) INLINE_LAMBDA { return word[r]; },
-                        [&](int r, Vec value) INLINE_LAMBDA { sum[r].add(value); });
-                }
-                if (a < call.first_k) continue;
-                const size_t row = size_t((level - call.shape.first_value) / call.shape.stride),
-                             column = size_t(a - call.first_k);
-                for (size_t l = 0; l < kG && at + l < end; ++l) {
-                    const size_t index = ((at + l) * size_t(call.shape.values) + row) * size_t(call.width) + column;
-                    const u128 share = read_sum(sum[l / C::kWidth], l % C::kWidth);
-                    store_share<Limbs>(call.out + Limbs * index, share, call.party);
+                Sum<kWords> sum[C::kBatch];
+                Vec word[C::kBatch];
+                const size_t value_at = call.shape.value_at(level);
+                for (int r = 0; r < C::kBatch; ++r)
+                    word[r] = payload_word<kWords>(
+                        [&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
+                const uint64_t* weight = call.weights + Limbs * first +
+                                         Limbs * call.outputs * size_t(call.width) *
+                                             size_t((level - call.shape.first_value) / call.shape.stride);
+                for (int a = 0; a < count; ++a) {
+                    // On the first levels the window is wider than the level: a repeated node counts once. At full
+                    // depth m itself counts on one side only.
+                    const bool counted = !call.mirrored || a > 0 || level < bits;
+                    if (counted && (level >= 7 || a < (1 << level))) {
+                        window.node[a].payloads(
+                            permutations.payload, [&](int r) INLINE_LAMBDA { return word[r]; },
+                            [&](int r, Vec value) INLINE_LAMBDA { sum[r].add(value); });
+                    }
+                    if (a < call.first_k) continue;
+                    Word bit[kG];
+                    for (size_t l = 0; l < kG; ++l) bit[l] = Word(read_sum(sum[l / C::kWidth], l % C::kWidth));
+                    for (size_t t = 0; t < tile; ++t) {
+                        const Word factor = Word(load_element<Limbs>(weight + Limbs * t));
+                        for (size_t l = 0; l < kG; ++l) total[t][l] += bit[l] * factor;
+                    }
+                    weight += Limbs * call.outputs;
                 }
             }
+            for (size_t l = 0; l < kG && at + l < end; ++l)
+                for (size_t t = 0; t < tile; ++t)
+                    store_share<Limbs>(call.out + Limbs * (call.outputs * (at + l) + first + t), total[t][l],
+                                       call.party);
         }
     }
 }
 
-void prefix_bits(const PrefixCall& call, size_t begin, size_t end) {
-    if (call.shape.limbs == 1) prefix_limbs<1>(call, begin, end);
-    else prefix_limbs<2>(call, begin, end);
+void prefix_sums(const PrefixCall& call, size_t begin, size_t end) {
+    if (call.shape.limbs == 1) prefix_sums_of<1, uint64_t>(call, begin, end);
+    else if (call.shape.value_bytes <= 8) prefix_sums_of<2, uint64_t>(call, begin, end);
+    else prefix_sums_of<2, u128>(call, begin, end);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace ppca {
 
-constexpr int kMaxNodes = 64;  // widest window of prefix_bits
+constexpr int kMaxNodes = 64;  // widest window of prefix_sums
 
 // Layout of a key of an FSS tree: the root seed, then `seeds` correction words of 16 bytes (one per level down), then
 // `values` payload correction words of `value_bytes` for the nodes of depth first_value, first_value + stride, ...
@@ -85,7 +85,9 @@ struct ClassifyCall {
     uint64_t* out;
     const uint8_t* keys;
     const uint64_t *m, *thresholds;
-    size_t count;  // thresholds
+    size_t count;             // thresholds
+    const uint64_t* weights;  // (thresholds, outputs, limbs)
+    size_t outputs;
 };
 
 struct PrefixCall {
@@ -97,6 +99,8 @@ struct PrefixCall {
     const uint64_t* m;
     int first_k, width;
     bool mirrored;
+    const uint64_t* weights;  // (values, width, outputs, limbs)
+    size_t outputs;
 };
 
 // Keys for the sign of m - alpha mod 2^bits (sign.hpp): a root per evaluator, and `bits - 2` words per key for both.
@@ -126,9 +130,9 @@ struct FssKernels {
     void (*mask2)(const MaskCall&, int limbs, size_t begin, size_t end);
     void (*generate)(const GenCall&, size_t begin, size_t end);
     void (*dcf_eval)(const EvalCall&, size_t begin, size_t end);
-    void (*classify_bits)(const ClassifyCall&, size_t begin, size_t end);
+    void (*classify_sums)(const ClassifyCall&, size_t begin, size_t end);
     void (*dpf_eval)(const EvalCall&, size_t begin, size_t end);
-    void (*prefix_bits)(const PrefixCall&, size_t begin, size_t end);
+    void (*prefix_sums)(const PrefixCall&, size_t begin, size_t end);
     void (*sign_gen)(const SignGenCall&, size_t begin, size_t end);
     void (*sign_eval)(const SignEvalCall&, size_t begin, size_t end);
 };

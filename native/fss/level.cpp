@@ -16,9 +16,9 @@ constinit const FssKernels KERNELS = {
     .mask2 = mask2,
     .generate = generate,
     .dcf_eval = dcf_eval,
-    .classify_bits = classify_bits,
+    .classify_sums = classify_sums,
     .dpf_eval = dpf_eval,
-    .prefix_bits = prefix_bits,
+    .prefix_sums = prefix_sums,
     .sign_gen = sign_gen,
     .sign_eval = sign_eval,
 };

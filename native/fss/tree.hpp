@@ -208,5 +208,14 @@ template <int Limbs> static inline void store_share(uint64_t* out, u128 value, i
     std::memcpy(out, &value, 8 * Limbs);
 }
 
+// Adds value * weights[t] to out[t].
+template <int Limbs>
+static inline void add_weighted(uint64_t* out, const uint64_t* weights, size_t outputs, u128 value) {
+    for (size_t t = 0; t < outputs; ++t) {
+        const u128 sum = load_element<Limbs>(out + Limbs * t) + value * load_element<Limbs>(weights + Limbs * t);
+        std::memcpy(out + Limbs * t, &sum, 8 * Limbs);
+    }
+}
+
 }  // namespace
 }  // namespace ppca

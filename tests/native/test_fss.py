@@ -50,6 +50,32 @@ def opened(shares: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 Keys = tuple[np.ndarray, np.ndarray]
 
+OUTPUTS = 3
+"""Weighted sums in most tests: more than a kernel adds up at a time."""
+
+
+@cache
+def weights(count: int, limbs: int, outputs: int = OUTPUTS) -> np.ndarray:
+    """Return random weights of so many bits: sums of two different sets of bits agree with negligible probability."""
+    return np.random.default_rng(count).integers(0, 2**64, (count, outputs, limbs), dtype=np.uint64)
+
+
+def weighted(bits: np.ndarray, limbs: int, outputs: int = OUTPUTS) -> np.ndarray:
+    """Return the sums of weighted bits (n, ...), shape (n, outputs, limbs)."""
+    n, count = len(bits), int(np.prod(bits.shape[1:]))
+    wide = np.zeros((n, count, limbs), np.uint64)
+    wide[..., 0] = bits.reshape(n, count)
+    out = np.zeros((n, outputs, limbs), np.uint64)
+    k.matmul(out, wide, weights(count, limbs, outputs), 1, n, count, outputs, False, True)
+    return out
+
+
+def summed(shares: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return the sum of the two shares in the ring."""
+    out = np.empty_like(shares[0])
+    k.add(out, *shares)
+    return out
+
 
 def dcf_keys(alphas: list[int], bits: int, limbs: int, seed: int = 0) -> Keys:
     n = len(alphas)
@@ -84,9 +110,11 @@ def evaluate(function: str, keys: Keys, points: np.ndarray, bits: int, limbs: in
 
 
 def classify(keys: Keys, m: list[int], thresholds: list[int], bits: int, limbs: int) -> tuple[np.ndarray, np.ndarray]:
-    out = np.zeros((2, len(m), len(thresholds), limbs), np.uint64)
+    """Both parties' weighted sums of [x < t]."""
+    factors = weights(len(thresholds), limbs)
+    out = np.full((2, len(m), OUTPUTS, limbs), 99, np.uint64)
     for party in (0, 1):
-        k.classify_bits(out[party], TREE, party, keys[party], words(m), words(thresholds), bits)
+        k.classify_sums(out[party], TREE, party, keys[party], words(m), words(thresholds), bits, factors)
     return out[0], out[1]
 
 
@@ -99,13 +127,15 @@ def prefix(
     limbs: int,
     size: int = 0,
     mirrored: bool = False,
+    outputs: int = OUTPUTS,
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Both parties' weighted sums of the bits of a window."""
     first, stride = levels
-    out = np.zeros((2, len(m), (bits - first) // stride + 1, window[1], limbs), np.uint64)
+    factors = weights(((bits - first) // stride + 1) * window[1], limbs, outputs)
+    out = np.full((2, len(m), outputs, limbs), 99, np.uint64)
+    common = bits, levels, size or 8 * limbs, *window, mirrored, factors
     for party in (0, 1):
-        k.prefix_bits(
-            out[party], TREE, party, keys[party], words(m), bits, levels, size or 8 * limbs, *window, mirrored
-        )
+        k.prefix_sums(out[party], TREE, party, keys[party], words(m), *common)
     return out[0], out[1]
 
 
@@ -163,8 +193,8 @@ def test_classify_everywhere(level: str, bits: int, limbs: int) -> None:
     keys = dcf_keys(alphas, bits, limbs)
     m = [(x + a) % size for x, a in zip(xs, alphas, strict=True)]
     for thresholds in (list(range(size)), np.random.default_rng(0).permutation(size).tolist()):
-        got = opened(classify(keys, m, thresholds, bits, limbs))
-        assert (got == (np.array(xs)[:, None] < np.array(thresholds)[None, :])).all()
+        got = summed(classify(keys, m, thresholds, bits, limbs))
+        assert (got == weighted(np.array(xs)[:, None] < np.array(thresholds)[None, :], limbs)).all()
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
@@ -179,7 +209,7 @@ def test_classify_on_large_domains(level: str, bits: int, limbs: int, n: int) ->
     m = [(x + a) & mask for x, a in zip(xs, alphas, strict=True)]
     thresholds = [0, *(1 << i for i in range(bits)), mask, xs[0], xs[0], (xs[0] + 1) & mask]
     expected = np.array([[x < t for t in thresholds] for x in xs])
-    assert (opened(classify(keys, m, thresholds, bits, limbs)) == expected).all()
+    assert (summed(classify(keys, m, thresholds, bits, limbs)) == weighted(expected, limbs)).all()
 
 
 def prefix_oracle(
@@ -205,7 +235,9 @@ def every_prefix(bits: int, few: bool) -> tuple[list[int], list[int]]:
 
 
 cached_oracle = cache(
-    lambda bits, window, mirrored: prefix_oracle(*every_prefix(bits, window[1] > 9), bits, (1, 1), window, mirrored)
+    lambda bits, window, mirrored, limbs: weighted(
+        prefix_oracle(*every_prefix(bits, window[1] > 9), bits, (1, 1), window, mirrored), limbs
+    )
 )
 
 
@@ -217,8 +249,8 @@ def test_prefix_everywhere(level: str, bits: int, limbs: int) -> None:
     for window in [(0, 1), (0, 3), (1, 1), (4, 1), (4, 4), (2, 9), (6, 58)]:
         few = window[1] > 9
         for mirrored in (False, True):
-            got = opened(prefix(keys[few], every_prefix(bits, few)[1], bits, (1, 1), window, limbs, mirrored=mirrored))
-            assert (got == cached_oracle(bits, window, mirrored)).all(), (window, mirrored)
+            got = summed(prefix(keys[few], every_prefix(bits, few)[1], bits, (1, 1), window, limbs, mirrored=mirrored))
+            assert (got == cached_oracle(bits, window, mirrored, limbs)).all(), (window, mirrored)
 
 
 @cache
@@ -249,8 +281,17 @@ def test_prefix_on_large_domains(level: str, bits: int, limbs: int) -> None:
     for levels, cases in expected.items():
         keys = prefix_keys(alphas, bits, limbs, levels)
         for (*window, mirrored), bound in cases.items():
-            got = opened(prefix(keys, m, bits, levels, (window[0], window[1]), limbs, mirrored=mirrored))
-            assert (got == bound).all(), (levels, window, mirrored)
+            got = summed(prefix(keys, m, bits, levels, (window[0], window[1]), limbs, mirrored=mirrored))
+            assert (got == weighted(bound, limbs)).all(), (levels, window, mirrored)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+def test_prefixes_with_any_number_of_sums(level: str, outputs: int) -> None:
+    """Every output has its own weights, in tiles of two."""
+    alphas, m, expected = large_prefixes(64)
+    for levels, cases in expected.items():
+        got = summed(prefix(prefix_keys(alphas, 64, 2, levels), m, 64, levels, (4, 12), 2, outputs=outputs))
+        assert (got == weighted(cases[4, 12, False], 2, outputs)).all(), levels
 
 
 @pytest.mark.parametrize("size", [1, 5, 8, 9, 15])
@@ -265,13 +306,9 @@ def test_prefixes_with_short_payloads(level: str, size: int) -> None:
     ]
     keys = prefix_keys(alphas, bits, 2, levels, size)
     assert keys[0].shape[1] == 16 + 40 * 16 + 19 * size
-    first, second = prefix(keys, m, bits, levels, window, 2, size)
-    low = first + second
-    carry = (low[..., 0] < first[..., 0]).astype(np.uint64)
-    high = low[..., 1] + carry
-    mask = (1 << (8 * size)) - 1
-    got = np.array([(int(a) | int(b) << 64) & mask for a, b in zip(low[..., 0].flat, high.flat, strict=True)])
-    assert (got.reshape(high.shape) == prefix_oracle(alphas, m, bits, levels, window)).all()
+    got = summed(prefix(keys, m, bits, levels, window, 2, size))
+    expected = weighted(prefix_oracle(alphas, m, bits, levels, window), 2)
+    assert (got.view(np.uint8).reshape(-1, 16)[:, :size] == expected.view(np.uint8).reshape(-1, 16)[:, :size]).all()
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
@@ -405,8 +442,9 @@ def test_nothing_to_do(level: str) -> None:
     assert prefix(tree, [], 64, (1, 1), (4, 1), 2)[0].size == 0
     one = dcf_keys([3], 64, 2)
     assert evaluate("dcf_eval", one, np.zeros((1, 0, 2), np.uint64), 64, 2)[0].size == 0
-    assert classify(one, [3], [], 64, 2)[0].size == 0
-    assert prefix(prefix_keys([3], 8, 1), [3], 8, (1, 1), (4, 0), 1)[0].size == 0
+    for nothing in (classify(one, [3], [], 64, 2), prefix(prefix_keys([3], 8, 1), [3], 8, (1, 1), (4, 0), 1)):
+        assert not np.any(nothing)
+    assert prefix(prefix_keys([3], 8, 1), [3], 8, (1, 1), (4, 1), 1, outputs=0)[0].size == 0
 
 
 def test_bad_arguments_name_the_argument() -> None:
@@ -432,17 +470,23 @@ def test_bad_arguments_name_the_argument() -> None:
     with pytest.raises(ValueError, match="party is 2, expected 0 or 1"):
         k.dcf_eval(out, TREE, 2, key, m, 16)
     with pytest.raises(ValueError, match="m has 4 uint64 items, expected 6"):
-        k.classify_bits(out, TREE, 0, key, m[:2], t, 16)
+        k.classify_sums(out, TREE, 0, key, m[:2], t, 16, t)
     with pytest.raises(ValueError, match="threshold 1 is not below 2\\^16"):
-        k.classify_bits(np.zeros((3, 2, 2), np.uint64), TREE, 0, key, m, words([1, 1 << 16]), 16)
+        k.classify_sums(out, TREE, 0, key, m, words([1, 1 << 16]), 16, m[:2])
+    with pytest.raises(ValueError, match="weights has 2 uint64 items, expected 4"):
+        k.classify_sums(out, TREE, 0, key, m, words([1, 2]), 16, t)
+    with pytest.raises(ValueError, match="out has 8 uint64 items, expected 6"):
+        k.classify_sums(np.zeros((4, 1, 2), np.uint64), TREE, 0, key, m, t, 16, t)
     tree = np.zeros((3, k.prefix_key_size(16, 2, (1, 1), 16)), np.uint8)
     with pytest.raises(ValueError, match="levels from 10 in steps of 4 do not end at 16"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, (10, 4), 16, 4, 1, False)
+        k.prefix_sums(out, TREE, 0, tree, m, 16, (10, 4), 16, 4, 1, False, t)
     with pytest.raises(ValueError, match="value_bytes is 17"):
         k.prefix_key_size(16, 2, (1, 1), 17)
     with pytest.raises(ValueError, match="at most 64 together"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 60, 5, False)
-    with pytest.raises(ValueError, match="out has 6 uint64 items, expected 96"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 4, 1, False)
+        k.prefix_sums(out, TREE, 0, tree, m, 16, (1, 1), 16, 60, 5, False, t)
+    with pytest.raises(ValueError, match="weights has 2 uint64 items, expected 32"):
+        k.prefix_sums(out, TREE, 0, tree, m, 16, (1, 1), 16, 4, 1, False, t)
+    with pytest.raises(ValueError, match="out has 8 uint64 items, expected 6"):
+        k.prefix_sums(np.zeros((4, 1, 2), np.uint64), TREE, 0, tree, m, 16, (1, 1), 16, 4, 1, False, t)
     with pytest.raises(ValueError, match="out must be a writable C-contiguous uint64 array"):
         k.dcf_eval(np.zeros((3, 1, 2)), TREE, 0, key, m, 16)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.lockstep import run
-from ppca.native import ring
+from ppca.native import kernels, ring
 from ppca.protocol import RingType, SecretArray, make_type, together, where
-from ppca.protocol.gates import weighted_sums
+from ppca.protocol.compare import threshold_gate
 
 ULP = 2.0**-40
 INT = make_type(128, 0)
@@ -325,27 +325,21 @@ def test_results_are_bits() -> None:
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
-@pytest.mark.parametrize("of_dealers", [(150, 70), (0, 200), (64, 64), (65, 63)])
-def test_weighted_sums_of_large_batches_go_in_slices(of_dealers: tuple[int, int], limbs: int) -> None:
-    """Many thresholds: at most 64 elements are evaluated at once, and the sums are those of a single matrix product."""
-    count, n = 1 << 15, sum(of_dealers)
+@pytest.mark.parametrize("of_dealers", [(150, 70), (0, 200), (1, 3)])
+def test_tables_with_many_thresholds(of_dealers: tuple[int, int], limbs: int) -> None:
+    """Weights and bias are added up for each element with the key of its dealer: here x = m, since alpha = 0."""
+    count, bits, n = 1 << 10, 20, sum(of_dealers)
     rng = np.random.default_rng(n)
-    keys = [rng.integers(0, 256, (part, 2), dtype=np.uint8) for part in of_dealers]
-    m = rng.integers(0, 1 << 60, (n, 2), dtype=np.uint64)
-    weights = rng.integers(0, 1 << 60, (count, 1, limbs), dtype=np.uint64)
-    bias = rng.integers(0, 1 << 60, (1, limbs), dtype=np.uint64)
-    sizes = []
-
-    def fill(out: Any, some: Any, points: Any) -> None:
-        """Stand for the kernels: one bit, whose place follows from the key and the point."""
-        key = np.frombuffer(some, np.uint8).reshape(-1, 2)
-        assert len(out) == len(key) == len(points)
-        sizes.append(len(out))
-        out[:] = 0
-        out[np.arange(len(key)), (key[:, 0].astype(np.uint64) * 128 + points[:, 0]) % count, 0] = 1
-
-    got = weighted_sums(fill, [part.tobytes() for part in keys], 2, m, weights, bias)
-    places = (np.concatenate(keys)[:, 0].astype(np.uint64) * 128 + m[:, 0]) % count
-    assert max(sizes) <= 64
-    assert sum(sizes) == n
-    assert (got == weights[places] + bias).all()  # no carry: both summands are below 2^60
+    thresholds = np.sort(rng.choice(1 << bits, count, replace=False)).tolist()
+    weights = rng.integers(0, 1 << 40, (count, 2))
+    gate = threshold_gate(bits, limbs, thresholds, weights.tolist(), [5, 7])
+    m = np.zeros((n, 2), np.uint64)
+    m[:, 0] = rng.integers(0, 1 << bits, n, dtype=np.uint64)
+    tree = kernels.TreeKey(bytes(range(32)))
+    keys = [
+        gate.generate(tree, np.zeros((part, 2), np.uint64), rng.integers(0, 2**64, (part, 4), dtype=np.uint64))
+        for part in of_dealers
+    ]
+    shares = [gate.evaluate(tree, column, [pair[column].tobytes() for pair in keys], m) for column in (0, 1)]
+    expected = (m[:, :1] < np.array(thresholds, np.uint64)).astype(np.int64) @ weights + np.array([5, 7])
+    assert (ring.to_int64(ring.add(*shares)) == expected).all()

@@ -50,8 +50,16 @@ def prg(out: Words, key: Key, op: int, purpose: int, /) -> None: ...
 def dcf_key_size(bits: int, limbs: int, /) -> int: ...
 def dcf_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, seeds: Words, /) -> None: ...
 def dcf_eval(out: Words, tree: TreeKey, party: int, keys: Buffer, points: Words, bits: int, /) -> None: ...
-def classify_bits(
-    out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, thresholds: Words, bits: int, /
+def classify_sums(
+    out: Words,
+    tree: TreeKey,
+    party: int,
+    keys: Buffer,
+    m: Words,
+    thresholds: Words,
+    bits: int,
+    weights: Words,
+    /,
 ) -> None: ...
 def dpf_key_size(bits: int, limbs: int, /) -> int: ...
 def dpf_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, seeds: Words, /) -> None: ...
@@ -69,7 +77,7 @@ def prefix_gen(
     seeds: Words,
     /,
 ) -> None: ...
-def prefix_bits(
+def prefix_sums(
     out: Words,
     tree: TreeKey,
     party: int,
@@ -81,6 +89,7 @@ def prefix_bits(
     first_k: int,
     width: int,
     mirrored: bool,
+    weights: Words,
     /,
 ) -> None: ...
 def sign_words(keys: int, bits: int, /) -> int: ...

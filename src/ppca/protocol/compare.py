@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from ..native import kernels, ring
 from .cost import declare
 from .dtypes import FIXED, RingType, bit_type
-from .gates import apply_gate, by_dealer, gate_bytes, gate_rounds, weighted_sums
+from .gates import apply_gate, by_dealer, gate_bytes, gate_rounds
 from .rounds import Bytes, Received, Step
 from .shapes import broadcast_shape
 from .shares import Data, Shares
@@ -64,10 +64,10 @@ class ThresholdGate:
         return keys[0], keys[1]
 
     def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
-        def fill(out: Data, part: Received, at: Data) -> None:
-            kernels.classify_bits(out, tree, column, part, at, self.thresholds, self.bits)
-
-        return weighted_sums(fill, keys, self.key_size, m, self.weights, self.bias if column == 0 else None)
+        out = np.empty((len(m), *self.weights.shape[1:]), np.uint64)
+        for part, at in by_dealer(keys, self.key_size):
+            kernels.classify_sums(out[at], tree, column, part, m[at], self.thresholds, self.bits, self.weights)
+        return out if self.bias is None or column else ring.add(out, self.bias)
 
 
 @dataclass(slots=True)

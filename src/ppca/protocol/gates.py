@@ -17,7 +17,7 @@ Reference: Boyle et al., "Function Secret Sharing for Mixed-Mode and Fixed-Point
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -221,36 +221,3 @@ def by_dealer(keys: list[Received], key_size: int) -> Iterator[tuple[Received, s
         if count:
             yield part, slice(at, at + count)
         at += count
-
-
-def weighted_sums(
-    fill: Callable[[Data, Received, Data], None],
-    keys: list[Received],
-    key_size: int,
-    m: Data,
-    weights: Data,
-    bias: Data | None,
-) -> Data:
-    """Return public linear combinations of the bits that `fill(out, keys, m)` evaluates.
-
-    Bits have shape (n, P, limbs), weights (P, T, limbs), the result (n, T, limbs). Large batches are evaluated in
-    slices, which limits the memory for bits.
-    """
-    count, outputs, limbs = weights.shape
-    step = max(64, (1 << 21) // count)
-    if len(m) <= step:
-        bits = np.empty((len(m), count, limbs), np.uint64)
-        for part, here in by_dealer(keys, key_size):
-            fill(bits[here], part, m[here])
-        out = ring.matmul(bits, weights)
-    else:
-        out = np.empty((len(m), outputs, limbs), np.uint64)
-        for part, here in by_dealer(keys, key_size):
-            table = np.frombuffer(part, np.uint8).reshape(-1, key_size)
-            for start in range(0, len(table), step):
-                some = table[start : start + step]
-                at = slice(here.start + start, here.start + start + len(some))
-                bits = np.empty((len(some), count, limbs), np.uint64)
-                fill(bits, some, m[at])
-                out[at] = ring.matmul(bits, weights)
-    return out if bias is None else ring.add(out, bias)

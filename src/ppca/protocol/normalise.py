@@ -28,7 +28,7 @@ import numpy as np
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
 from .dtypes import LOCAL_FAILURE_BITS, RingType
-from .gates import Gate, apply_gate, element_bytes, weighted_sums
+from .gates import Gate, apply_gate, by_dealer, element_bytes
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 
@@ -93,15 +93,14 @@ class BinadeGate:
         """Return this evaluator's linear combination of the bits of D; `mirrored`: of -D (at least 1 in the finest
         level).
         """
-        levels, count = self.levels, len(self.weights) // self.steps
-        window = WINDOW_NODES - 1, self.steps, mirrored
-
-        def fill(out: Data, part: Received, at: Data) -> None:
-            wide = out.reshape(len(out), count, self.steps, out.shape[-1])
-            kernels.prefix_bits(wide, tree, column, part, at, self.depth, levels, self.element, *window)
-
+        levels, window = self.levels, (WINDOW_NODES - 1, self.steps, mirrored)
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
-        return weighted_sums(fill, keys, self.key_size, prefix, self.weights, bias)
+        out = np.empty((len(m), *self.weights.shape[1:]), np.uint64)
+        for part, at in by_dealer(keys, self.key_size):
+            kernels.prefix_sums(
+                out[at], tree, column, part, prefix[at], self.depth, levels, self.element, *window, self.weights
+            )
+        return out if bias is None else ring.add(out, bias)
 
 
 @dataclass(frozen=True, slots=True)
