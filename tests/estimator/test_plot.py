@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from harness.models import fitted, model_of, rows_and_model
+from ppca.estimator.figure import NotebookFigure
 from ppca.estimator.plot import PICTURES
 from ppca.receiver.interpret import arrows, cautions, correlations, summary
 
@@ -44,6 +48,21 @@ def test_what_is_drawn() -> None:
     (errors,) = pca.plot(kind="errors").axes
     offsets = np.asarray(errors.collections[0].get_offsets())
     np.testing.assert_allclose(offsets[:, 1], model.component_error)
+
+
+@pytest.mark.parametrize("kind", ["summary", "scree"])
+def test_notebooks_show_the_picture(kind: str) -> None:
+    """IPython calls _repr_png_ of the value of a cell; pyplot keeps no figure, which would be shown twice."""
+    _, model = rows_and_model(30, 4, 2)
+    figure = fitted(model).plot(kind=kind)
+    assert isinstance(figure, NotebookFigure)
+    picture = plt.imread(BytesIO(figure._repr_png_()))
+    width, height = (figure.get_size_inches() * figure.dpi).round().astype(int)
+    assert picture.shape == (height, width, 4)
+    assert picture.std() > 0.01
+    assert plt.get_fignums() == []
+    again = pickle.loads(pickle.dumps(figure))
+    assert again._repr_png_()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_axes_of_the_caller() -> None:

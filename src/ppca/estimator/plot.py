@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .figure import NotebookFigure
+
 Floats = NDArray[np.float64]
 
 INK, SOFT, ACCENT, BAR, PALE = "#1c2733", "#5b6875", "#1f5f8b", "#4a90bf", "#dde3e9"
@@ -76,22 +78,15 @@ def draw(
     return figure
 
 
-def _matplotlib() -> Any:
-    """Return a new figure, which a notebook shows once and pyplot does not keep."""
+def _matplotlib() -> type[NotebookFigure]:
+    """Return the class of figures. Raises `MissingMatplotlib`."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from .figure import NotebookFigure
     except ImportError as error:
         raise MissingMatplotlib(
             "pca.plot() needs Matplotlib, which is not installed. Install the extra: pip install 'ppca[plot]'"
         ) from error
-
-    def new(**options: Any) -> Figure:
-        figure = Figure(**options)
-        FigureCanvasAgg(figure)
-        return figure
-
-    return new
+    return NotebookFigure
 
 
 def _plane(model: PCAModel, components: tuple[int, int]) -> tuple[int, int]:
