@@ -116,6 +116,11 @@ def test_owners_know_no_analysis() -> None:
     assert {module for module in reached(graph(), "owner") if package(module) == "jobs"} <= DATA_ONLY
 
 
+def test_receivers_know_no_owner() -> None:
+    """A result does not depend on code that reads tables."""
+    assert "owner" not in {package(module) for module in reached(graph(), "receiver")}
+
+
 def test_servers_import_no_package_that_sees_plaintext() -> None:
     """Not even through others: everything that the packages of the servers import, and what that imports."""
     assert plaintext_reached(graph()) == set()

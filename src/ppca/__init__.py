@@ -22,7 +22,6 @@ from .protocol import (
     together,
     where,
 )
-from .runtime import LocalServers, ServersFailed
 
 if TYPE_CHECKING:
     from .estimator.job import Job
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from .estimator.pca import PCA, load
     from .member.federation_servers import Federation
     from .owner.tables.opening import open_table
+    from .runtime import LocalServers, ServersFailed
 
 __version__ = "0.1.0"
 
@@ -63,14 +63,16 @@ _HOMES = {
     "Columns": "estimator.partition",
     "Federation": "member.federation_servers",
     "Job": "estimator.job",
+    "LocalServers": "runtime",
     "PCA": "estimator.pca",
+    "ServersFailed": "runtime",
     "load": "estimator.pca",
     "open_table": "owner.tables.opening",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load the clients of jobs on first use: servers need neither them nor scikit-learn."""
+    """Load clients of jobs and local servers on first use: programs on shares and server processes need neither."""
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

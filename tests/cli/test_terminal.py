@@ -144,6 +144,13 @@ def test_fit_imports_nothing_heavy(place: Path, options: list[str]) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.processes
+def test_the_package_imports_the_protocol_only() -> None:
+    code = "import sys, ppca; print({name.split('.')[1] for name in sys.modules if name.startswith('ppca.')})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert eval(done.stdout) == {"protocol", "native"}, done.stderr
+
+
 def test_kept_columns_stand_beside_the_result(place: Path) -> None:
     for more in ([], ["--revealed"]):
         done = ppca(

@@ -15,7 +15,7 @@ from ..jobs.spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, JobSpec
 from ..owner.contribute import Source, contribution
 from ..owner.errors import BadColumns
 from ..owner.tables.owners import open_columns, open_like
-from ..receiver.joined import Joined, ids_of
+from ..receiver.joined import Joined
 from ..receiver.unsealing import received
 from ..receiver.verdicts import check_limits
 from .job import Job
@@ -255,4 +255,4 @@ def _no_key() -> bytes:
 def _ids(own: Source, answer: dict[str, Any]) -> Any:
     """Return the receiver's own ids of the rows."""
     assert own.arranged is not None
-    return ids_of(own.arranged, answer["rows"], answer.get("tags"))
+    return own.arranged.ids_of(answer["rows"], answer.get("tags"))

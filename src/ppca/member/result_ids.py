@@ -10,7 +10,6 @@ from ..owner.contribute import way_of
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns
 from ..owner.tables.records import Records
-from ..receiver.joined import ids_of
 from .client import MemberClient
 from .fetching import Evidence
 
@@ -29,4 +28,4 @@ def own_ids(
     result, way = evidence.result(), way_of(wanted.align)
     key = member.group_key(job, 0.0) if way.way == "psi" else b""  # ids of the other ways are not made into tags
     arranged = arrange_rows(Records.of(table.choose(mine, table.id)), way, key)
-    return ids_of(arranged, int(result["rows"]), result.get("tags"))
+    return arranged.ids_of(int(result["rows"]), result.get("tags"))

@@ -1,7 +1,4 @@
-"""Verdicts on rows whose columns several owners hold, joined to ids again by the one owner that receives them.
-
-Only an owner can tell from tags whose rows they are: it made a tag of each of its ids.
-"""
+"""Results by rows whose columns several owners hold, with the ids of the rows."""
 
 from __future__ import annotations
 
@@ -10,9 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ..jobs.matching import positions_in
-from ..owner.alignment.arrangement import Arranged
 
 Floats = NDArray[np.float64]
 
@@ -29,10 +23,3 @@ class Joined:
     coordinates: Floats | None = None
     scores: Floats | None = None
     flags: NDArray[np.bool_] | None = None
-
-
-def ids_of(own: Arranged, rows: int, tags: Any) -> Any:
-    """Return the receiver's own ids of the common rows, from the tags that the servers send."""
-    if own.tags is None:
-        return own.ids_at(np.arange(rows))
-    return own.ids_at(positions_in(own.tags, np.asarray(tags)))

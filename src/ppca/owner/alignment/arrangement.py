@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jobs.checks import SpecError
+from ...jobs.matching import positions_in
 from ...jobs.spec import ALIGNMENTS, MAX_NAMESPACE, MIN_COMMON_IDS
 from ..tables.integers import Rest
 from ..tables.records import Records
@@ -84,6 +85,13 @@ class Arranged:
         if self.table.ids is None:
             return None
         return arrow_ids(self.table.ids, self.table.label).take(self.order[rows]).to_numpy(zero_copy_only=False)
+
+    def ids_of(self, rows: int, tags: Any) -> Any:
+        """The owner's own ids of the rows of a result, from the tags that the servers send.
+
+        Only an owner can tell from tags whose rows they are: it made a tag of each of its ids.
+        """
+        return self.ids_at(np.arange(rows) if self.tags is None else positions_in(self.tags, np.asarray(tags)))
 
 
 def arrange(tables: Sequence[Records], alignment: Alignment) -> list[Arranged]:
