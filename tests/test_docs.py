@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +125,18 @@ def test_readme_shows_the_demo(tmp_path: Path) -> None:
     assert_demo_shown(done.stdout, tmp_path)
 
 
+QUICK_START = (ROOT / "docs/get-started/quick-start.md").read_text()
+
+
+def typed_lines(text: str) -> list[str]:
+    """The lines of all indented blocks: what a page tells a reader to type. Outputs are in fences."""
+    return re.findall(r"^    (.*)", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+
+
 def first_screen() -> list[str]:
-    """What README tells a reader to type under "Try it": a line after a dollar sign, all lines of a block without one."""
+    """What README tells a reader to type under "Try it", and then the quick start in a shell that knows `ppca`."""
     section = README.partition("## Try it\n")[2].partition("\nThe same from Python")[0]
-    blocks = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
-    typed = [
-        re.findall(r"^    \$ (.*)" if "    $ " in block else r"^    (.*)", block, re.MULTILINE) for block in blocks
-    ]
-    return [line for lines in typed for line in lines]
+    return [line.strip() for line in [*typed_lines(section), "make shell", *typed_lines(QUICK_START)]]
 
 
 def fresh_clone(place: Path) -> Path:
@@ -154,8 +159,9 @@ def fresh_clone(place: Path) -> Path:
 def test_the_first_screen_of_the_readme_in_a_fresh_clone(tmp_path: Path) -> None:
     """Typed line by line into one shell; `make shell` starts another one inside, which reads the lines that follow."""
     commands = first_screen()
-    assert [command.split()[:2] for command in commands[:2]] == [["make", "demo"], ["make", "shell"]]
-    assert len(commands) > 8
+    assert commands[0].split()[:2] == ["make", "demo"]
+    assert commands[2] == "make shell"
+    assert len(commands) > 12
     typed = "".join(f"{command}\n" if "make shell" in command else f"{command}\necho =$?=\n" for command in commands)
     own = Path(sys.prefix) / "bin"  # of these tests: a reader has none of it
     path = os.pathsep.join(place for place in os.environ["PATH"].split(os.pathsep) if Path(place) != own)
@@ -169,7 +175,8 @@ def test_the_first_screen_of_the_readme_in_a_fresh_clone(tmp_path: Path) -> None
     assert codes == ["0"] * (len(commands) - 1), done.stderr[-3000:]
     demo, *_, scripted, _ = re.split(r"^=0=$", done.stdout, flags=re.MULTILINE)
     assert_demo_shown(demo, clone)
-    assert all((clone / "result" / file).is_file() for file in ("components.csv", "model.json", "report.html"))
+    for result in (clone / "result", clone / "first-steps/result"):
+        assert all((result / file).is_file() for file in ("components.csv", "model.json", "report.html"))
     assert json.loads(scripted)["verified"]
 
 
@@ -177,9 +184,17 @@ def test_the_first_screen_of_the_readme_in_a_fresh_clone(tmp_path: Path) -> None
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the tests do not lie in a git repository")
 def test_git_ignores_what_the_commands_of_the_readme_write() -> None:
     """Folders after -o, and what commands write without; private keys above all."""
-    places = {place.strip("./") for place in re.findall(r"ppca (?:fit|demo)\b.*? -o ([\w./-]+)", README)}
+    places = {place.strip("./") for place in re.findall(r"ppca (?:fit|demo)\b.*? -o ([\w./-]+)", README + QUICK_START)}
     assert {"result", "secret", "joint"} <= places
-    defaults = {"demo-result", "trial", "identity.key", "anywhere/identity.key", "results", "projected.csv"}
+    defaults = {
+        "demo-result",
+        "first-steps",
+        "trial",
+        "identity.key",
+        "anywhere/identity.key",
+        "results",
+        "projected.csv",
+    }
     names = sorted(place if "." in place else f"{place}/" for place in places | defaults)
     done = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
     assert sorted(done.stdout.split()) == names
@@ -334,3 +349,46 @@ def test_the_readme_says_the_minimum_of_rows_and_the_rule_of_public_factors() ->
         first = 1 - math.frexp(factor)[1]  # the place of the first significant bit after the point
         assert fraction_bits(np.array([factor])) - first + 1 >= 40
     assert fraction_bits(np.array([2.0**-32])) == 32
+
+
+def test_the_readme_is_short_and_begins_with_two_commands() -> None:
+    assert len(README.splitlines()) <= 120
+    commands = first_screen()
+    assert commands.index("make shell") == 2
+    before = README.partition("## Try it\n")[0]
+    assert "A *share* is" in before, "shares are explained before the first command"
+    assert "*rounds*" in before
+    assert "*Angle 1*" in before
+    assert README.index("*semi-honest*") < README.index("| one server may be |")
+
+
+@pytest.mark.processes
+def test_the_quick_start_shows_what_commands_print(tmp_path: Path) -> None:
+    """The outputs of `ppca check` and `ppca fit`, and the numbers from Python, on the tables of the demo."""
+    script = textwrap.dedent("""
+        import sys
+        from sklearn.datasets import load_breast_cancer
+        import numpy as np
+        from ppca.cli.main import app
+        if __name__ == "__main__":
+            cancer = load_breast_cancer()
+            names = ",".join(cancer.feature_names)
+            for name, part in zip(("north", "harbour", "hill"), np.split(cancer.data, [100, 269])):
+                np.savetxt(f"{name}.csv", part, delimiter=",", header=names, comments="", fmt="%.17g")
+            for words in (["check"], ["fit", "-k", "5", "--standardize", "-o", "result"]):
+                app([*words, "harbour.csv", "hill.csv", "north.csv"], standalone_mode=False)
+            import ppca
+            print(ppca.load("result").explained_variance_ratio_.round(4))
+    """)
+    (tmp_path / "shown.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "shown.py"],
+        capture_output=True, text=True, timeout=2 * PATIENCE, cwd=tmp_path, env=os.environ | {"COLUMNS": "100"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = iter(stable(done.stdout))
+    for block in re.findall(r"```text\n(.*?)```", QUICK_START, re.DOTALL):
+        for line in stable(block):
+            assert line.startswith(("...", "│ component")) or any(
+                line.removesuffix(" ...") in one for one in printed
+            ), line

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def test_a_field_without_a_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delitem(site_pages.fields.MEANINGS["Work"], "threads")
     with pytest.raises(ValueError, match=r"docs/fields.py and Work differ in threads"):
         site_pages.model_tables(site_pages.TABLES["server-fields"])
+
+
+def test_errors_of_the_reference_are_importable() -> None:
+    table = (ROOT / "docs/reference/python.md").read_text().partition("## Errors")[2]
+    found = re.findall(r"^\| `(\w+)` \| `([\w.]+)` \|", table, re.MULTILINE)
+    assert {"OwnerError", "SpecError", "FederationError", "ServersFailed"} <= {name for name, _ in found}
+    for name, module in found:
+        error = getattr(import_module(module), name)
+        assert issubclass(error, ValueError) == (name != "ServersFailed")
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from docs.generate import ROOT, replaced
 
-from .front import front
+from .front import comparison, front
 from .parts import PARTS
 from .writing import section
 
@@ -81,12 +81,14 @@ def kept() -> dict[str, dict[str, Any]]:
 
 def page() -> str:
     """docs/evaluation/paper.md, from docs/evaluation/."""
-    return "\n".join([OPENING, *(section(data, "") + "\n" for data in kept().values())])
+    return "\n".join(
+        [OPENING, f"## Overview\n\n{front(kept())}\n", *(section(data, "") + "\n" for data in kept().values())]
+    )
 
 
 def readme() -> str:
     """README.md with its table and picture, from docs/evaluation/."""
-    return replaced(README.read_text(), "evaluation", front(kept()))
+    return replaced(README.read_text(), "evaluation", comparison(kept()))
 
 
 def collect(results: Path) -> list[str]:

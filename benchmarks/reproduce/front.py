@@ -1,5 +1,7 @@
-"""Write what the README shows of the evaluation: one short table and one picture, taken from docs/evaluation/ like the
-page."""
+"""Write the overview of the evaluation: the comparison with peers in the README, the long table of the page.
+
+Both are taken from the JSON in docs/evaluation/, like the rest of the page.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,62 @@ PICTURE = "table3-time.png"
 TIMED = {"table3": "the jobs of the paper's data", "peers": "the decompositions", "wan": "the jobs over slow links"}
 """Parts that the table takes times from, and how they are called."""
 
-PAPER = "[the paper](docs/evaluation/paper.md#the-paper)"
+PAPER = "[the paper](#the-paper)"
+ALGORITHM = {True: "built in", False: "written by us"}
+
+
+def comparison(kept: dict[str, dict[str, Any]]) -> str:
+    """The table and the picture of the README: one decomposition by PPCA and by each peer."""
+    d = _dimension(kept)
+    best = _best(kept, d, "plain")
+    parties = [one["parties"].split(", ")[:2] for one in best]
+    rows = [
+        ["servers", *(servers for servers, _ in parties)],
+        ["one server may be", *(_corruption(security) for _, security in parties)],
+        ["time, all servers on one machine", *(time_of(one) for one in best)],
+        ["communication rounds", *(rounds_of(one) for one in best)],
+        ["sent per server", *(size(one["bytes"]) for one in best)],
+        ["largest error of an eigenvalue", *(_error(one) for one in best)],
+        ["the algorithm is", *(ALGORITHM[one["who"] == "PPCA"] for one in best)],
+    ]
+    heads = [f"eigendecomposition of a {d} x {d} matrix", *(one["who"] for one in best)]
+    said = [markdown(heads, rows, set(range(1, len(heads)))), ""]
+    pictures = [plot for plot in kept.get("table3", {}).get("plots", []) if plot["file"] == PICTURE]
+    said += [_notes(kept, d), *(f"\n![{plot['caption']}](docs/evaluation/{plot['file']})" for plot in pictures)]
+    return "\n".join(said)
+
+
+def _corruption(security: str) -> str:
+    return security if security == "semi-honest" else f"**{security}**"
+
+
+def _error(record: dict[str, Any]) -> str:
+    return "" if record["eigenvalue_error"] is None else f"{record['eigenvalue_error']:.0e}"
+
+
+def _notes(kept: dict[str, dict[str, Any]], d: int) -> str:
+    """Return what a reader of the short table must know: load, dimensions at which a peer is faster, complete jobs."""
+    machine = kept.get("peers", {}).get("machine")
+    busy = f" with other work on it (load {machine['load']:.0f})" if machine and was_busy(machine) else ""
+    said = [f"Channels are not encrypted in this table; two cores{busy}."]
+    for other in sorted({one["d"] for one in _records(kept, "peers")} - {d}):
+        faster = [one for one in _best(kept, other, "plain") if one["who"] != "PPCA" and one["ratio"] < 1]
+        said += [
+            f"With {other} columns {one['who']} is faster: {one['ratio']:.2g} of the time of PPCA." for one in faster
+        ]
+    jobs = [
+        f"{one['name']}{resampled(one)} {duration(sum(one[step] for step in STEPS))}, the paper "
+        f"{sum(one['paper'].values()):.1f} s"
+        for one in _records(kept, "table3")
+        if one["name"] in SHOWN
+    ]
+    if jobs:
+        said.append(f"Complete joint PCAs of the paper's data: {'; '.join(jobs)}.")
+    return "\n".join([*said, "All tables, conditions and networks: [evaluation](docs/evaluation/paper.md)."])
 
 
 def front(kept: dict[str, dict[str, Any]]) -> str:
-    """The table and the picture, from the JSON of the parts."""
+    """The long table of the page, from the JSON of the parts."""
     rows = [*_data_sets(kept), *_decomposition(kept), *_wide_network(kept)]
     projected = any("(projected)" in cell for row in rows for cell in row)
     said = [
@@ -41,10 +94,7 @@ def front(kept: dict[str, dict[str, Any]]) -> str:
         "- Other frameworks run the best cyclic Jacobi that we could write for them, in these rows over plain channels, as PPCA"
         + ("; (projected): extended from short runs" if projected else "")
         + f".{_ratios(kept)}",
-        "- More, and how it was measured: [evaluation](docs/evaluation/paper.md).",
     ]
-    pictures = [plot for plot in kept.get("table3", {}).get("plots", []) if plot["file"] == PICTURE]
-    said += [f"\n![{plot['caption']}](docs/evaluation/{plot['file']})" for plot in pictures]
     return "\n".join(said)
 
 
@@ -89,11 +139,17 @@ def _best(kept: dict[str, dict[str, Any]], d: int, channel: str) -> list[dict[st
     ]
 
 
-def _decomposition(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
-    """All-pairs and each peer on a matrix that the paper has a figure for, else the largest."""
+def _dimension(kept: dict[str, dict[str, Any]]) -> int:
+    """The largest matrix that peers decomposed and the paper has a figure for, else the largest."""
     measured = {record["d"] for record in _records(kept, "peers")}
+    papers = {record["d"] for record in _records(kept, "table4")}
+    return max(measured & papers or measured, default=0)
+
+
+def _decomposition(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    """All-pairs and each peer on one matrix."""
     papers = {record["d"]: record["paper_best"] for record in _records(kept, "table4")}
-    d = max(measured & set(papers) or measured, default=0)
+    d = _dimension(kept)
     for record in _best(kept, d, "plain"):
         ours = record["who"] == "PPCA"
         servers, _, threat = record["parties"].partition(", ")
@@ -104,7 +160,7 @@ def _decomposition(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
             "",
             rounds_of(record),
             size(record["bytes"]),
-            "" if record["eigenvalue_error"] is None else f"{record['eigenvalue_error']:.0e}",
+            _error(record),
             f"{papers[d]:.1f} s" if ours and papers.get(d) is not None else "",
             "",
         ]

@@ -237,6 +237,20 @@ def test_front_shows_the_best_program_of_every_peer() -> None:
     assert "(projected): extended from short runs" in shown
 
 
+def test_the_comparison_names_peers_that_are_faster() -> None:
+    ours = {"who": "PPCA", "method": "all-pairs", "channel": "plain", "parties": "4, semi-honest, one of four", "d": 50}
+    ours |= {"rounds": 117, "messages": None, "seconds": 3.0, "projected": False, "bytes": 2e6, "ratio": 1.0}
+    ours |= {"eigenvalue_error": 1e-11, "fastest": (3.0, "PPCA")}
+    peer = ours | {"who": "SPU", "parties": "3, malicious, one of three", "seconds": 9.0, "ratio": 3.0}
+    smaller = [ours | {"d": 11}, peer | {"d": 11, "seconds": 1.5, "ratio": 0.5}]
+    kept = {"peers": {"tables": [{"records": [*smaller, ours, peer]}], "machine": {"load": 9.3, "cores": 2}}}
+    lines = front.comparison(kept).splitlines()
+    assert lines[0] == "| eigendecomposition of a 50 x 50 matrix | PPCA | SPU |"
+    assert "| one server may be | semi-honest | **malicious** |" in lines
+    assert "With 11 columns SPU is faster: 0.5 of the time of PPCA." in lines
+    assert any("load 9" in line for line in lines)
+
+
 def test_front_says_where_we_fall_short() -> None:
     record = {
         "name": "Wine",
