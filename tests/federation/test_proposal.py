@@ -192,7 +192,7 @@ def test_every_field_is_checked(old: str, new: Any, words: str) -> None:
         ('alignment = "psi"', 'alignment = "namespace"', "number of ids"),
         ('alignment = "psi"', 'alignment = "namespace"\nnamespace = 1', "between 2 and"),
         ('alignment = "psi"', 'alignment = "namespace"\nnamespace = 1000000000', "between 2 and"),
-        ('alignment = "psi"', 'alignment = "psi"\nnamespace = 10', "with this alignment only"),
+        ('alignment = "psi"', 'alignment = "psi"\nnamespace = 10', "is not used with alignment"),
         ("minimum = 10", "minimum = 0", "minimum"),
         ('north = ["north0", "north1"]', 'north = ["north0", "south0"]', "look the same"),
         ('north = ["north0", "north1"]', "north = []", "at least one"),

@@ -18,7 +18,8 @@ from ppca import PCA, Columns, Job
 from ppca.algorithms.second_moments import Blocks, local_product
 from ppca.jobs.operator import Operator
 from ppca.jobs.pools import submitter
-from ppca.owner.alignment.arrangement import Alignment, arrange
+from ppca.jobs.spec import Align
+from ppca.owner.alignment.arrangement import arrange
 from ppca.owner.columns import Centred
 from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
@@ -31,7 +32,7 @@ TABLES = [with_ids(X[:, 2 * k : 2 * k + 2], [f"a{k}", f"b{k}"], np.arange(len(X)
 def moments(servers: LocalServers, workers: int | str) -> list[Any]:
     """The second moments and sums of the uploaded rows, which are integers in units of the grid."""
     records = [Records.of(table) for table in open_columns(TABLES, "id")]
-    owners = [Centred.of(rows) for rows in arrange(records, Alignment("aligned"))]
+    owners = [Centred.of(rows) for rows in arrange(records, Align(alignment="aligned"))]
     chunks = [chunk for i, owner in enumerate(owners) for chunk in owner.chunks(i, False)]
     packets = [packet for chunk in chunks for packet in chunk.packets]
     about = {"tables": [chunk.table for chunk in chunks], "rows": len(X), "starts": [0, 2, 4, 6], "workers": workers}

@@ -28,7 +28,8 @@ from ppca.estimator.partition import Columns, column_data
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.loading import as_data, job_of
 from ppca.jobs.registry import openings
-from ppca.owner.alignment.arrangement import Alignment, arrange
+from ppca.jobs.spec import Align
+from ppca.owner.alignment.arrangement import arrange
 from ppca.owner.columns import Centred
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
@@ -45,7 +46,7 @@ from ppca.server.work import AttemptFailed
 from ppca.transport.routes import preamble, route_of
 
 pytestmark = pytest.mark.processes
-WAY = Alignment("psi", None, 10, False)
+WAY = Align()
 JOB: dict[str, Any] = fit_job(4, 3, fixed_iterations=14)
 
 
@@ -274,7 +275,7 @@ def test_a_refusal_is_final_and_says_why(seats: RealServers) -> None:
 # -- owners of columns, and what is asked of kept models -----------------------------------------------------------------
 
 
-def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[dict[str, Any], list[Chunk]]:
+def columns_job(tables: list[Any], way: Align = WAY) -> tuple[dict[str, Any], list[Chunk]]:
     """A job of column owners, and what they send."""
     arranged = arrange([Records.of(table) for table in open_columns(tables, "id")], way)
     parts, widths = [Centred.of(rows) for rows in arranged], [rows.values.shape[1] for rows in arranged]

@@ -50,8 +50,8 @@ def advised() -> Iterator[None]:
 
 def renamed(error: SpecError) -> SpecError:
     """Return the same error with the Python parameter that sets the field."""
-    name = error.field.rpartition(".")[2]
-    return SpecError(NAMES.get(name, name), error.value, error.cause)
+    short = error.short()
+    return SpecError(NAMES.get(short.field, short.field), error.value, error.cause)
 
 
 def with_advice(error: OwnerError) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..jobs.matching import MatchError, match, too_few
-from ..jobs.spec import MEAN
+from ..jobs.spec import ALIGNED, MEAN, PSI
 from ..jobs.uploads import MATCH
 from ..jobs.wide import too_large
 from ..owner.alignment.arrangement import arrange
@@ -134,7 +134,7 @@ def _check_columns(tables: Sequence[Table], plan: Plan, problems: Problems) -> C
             check_number(len(tables))
     with problems.collect():
         plan.check_width(width)
-    in_order = partition.way.in_order
+    in_order = partition.alignment == ALIGNED
 
     def read(table: Table) -> Records:
         return Records.for_upload(table, in_order=in_order, columns=width, fill=True)
@@ -150,19 +150,19 @@ def _check_columns(tables: Sequence[Table], plan: Plan, problems: Problems) -> C
     else:
         for each in ready:
             with problems.collect():
-                arrange([each], partition.way)
+                arrange([each], partition.align)
     return found
 
 
 def _check_match(owners: Sequence[Records], partition: Columns, plan: Plan, width: int) -> list[str]:
     """Add a problem if ids do not match, or a note with the number of common rows. The user of a check has all
     tables."""
-    arranged = arrange(owners, partition.way)
+    arranged = arrange(owners, partition.align)
     wide = min(len(each.values) for each in arranged) < width
     for each in arranged:  # raises for values that are too large
         WideColumns.of(each, bool(plan.standardize)) if wide else Centred.of(each)
     rows = len(arranged[0].values)
-    if partition.alignment == "psi":
+    if partition.alignment == PSI:
         tags = [each.tags for each in arranged if each.tags is not None]
         try:
             rows = len(match(tags, partition.minimum)[0])

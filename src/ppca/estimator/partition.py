@@ -10,9 +10,8 @@ from typing import Any
 
 from ..jobs.checks import SpecError
 from ..jobs.matching import MatchError
-from ..jobs.spec import COLUMNS, MIN_COMMON_IDS, Align, Data, JobSpec, local_owners, numbered
+from ..jobs.spec import COLUMNS, MIN_COMMON_IDS, PSI, Align, Data, JobSpec, local_owners, numbered
 from ..jobs.uploads import MATCH, ORDER
-from ..owner.alignment.arrangement import Alignment
 from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, IdError, spellings
 from ..owner.contribute import Source, form_of, missing_of
 from ..owner.errors import OwnerError
@@ -46,14 +45,17 @@ class Columns:
     """
 
     id: IdNames = None
-    alignment: str = "psi"
+    alignment: str = PSI
     namespace: int | None = None
     minimum: int = MIN_COMMON_IDS
     fold_case: bool = False
     pieces: int | None = None
 
     def __post_init__(self) -> None:
-        self.way  # noqa: B018 - refuses what cannot be
+        try:
+            self.align  # noqa: B018 - refuses what cannot be
+        except SpecError as error:
+            raise error.short() from None
         if self.pieces is not None and self.pieces < 1:
             raise SpecError("pieces", self.pieces, "must be at least 1")
 
@@ -61,10 +63,6 @@ class Columns:
     def align(self) -> Align:
         """Alignment for a job."""
         return Align(alignment=self.alignment, namespace=self.namespace, minimum=self.minimum, fold_case=self.fold_case)
-
-    @property
-    def way(self) -> Alignment:
-        return Alignment(self.alignment, self.namespace, self.minimum, self.fold_case)
 
 
 class FewMatches(OwnerError, MatchError):

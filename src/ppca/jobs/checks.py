@@ -24,6 +24,10 @@ class SpecError(Refusal):
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.field, self.value, self.cause)
 
+    def short(self) -> SpecError:
+        """Return the same error with the last part of the field's name, such as namespace of data.align.namespace."""
+        return SpecError(self.field.rpartition(".")[2], self.value, self.cause)
+
 
 def brief(value: object) -> str:
     """Return a value as text that is not too long for a message."""

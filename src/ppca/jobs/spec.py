@@ -118,11 +118,13 @@ class Align:
         check_switch("data.align.fold_case", self.fold_case)
         if self.row_share_at_most is not None:
             check_range("data.align.row_share_at_most", self.row_share_at_most, MIN_ROW_SHARE, 1)
-        if (self.alignment == NAMESPACE) != (self.namespace is not None):
-            cause = "is the number of ids of the alignment 'namespace'; give it with this alignment only"
+        if self.alignment != NAMESPACE and self.namespace is not None:
+            raise SpecError("data.align.namespace", self.namespace, f"is not used with alignment {self.alignment!r}")
+        if self.alignment == NAMESPACE and not (
+            is_whole(self.namespace) and 2 <= (self.namespace or 0) <= MAX_NAMESPACE
+        ):
+            cause = f"must be the number of ids (they run from 0), between 2 and {MAX_NAMESPACE:,}; use 'psi' for a larger range"
             raise SpecError("data.align.namespace", self.namespace, cause)
-        if self.namespace is not None:
-            check_whole("data.align.namespace", self.namespace, 2, MAX_NAMESPACE)
 
 
 OwnColumns = tuple[str, ...] | ColumnList

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..federation.errors import FederationError
+from ..jobs.spec import PSI
 from ..owner.alignment.arrangement import arrange_rows
-from ..owner.contribute import way_of
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns
 from ..owner.tables.records import Records
@@ -25,7 +25,7 @@ def own_ids(
     mine = wanted.column_names[wanted.columns_of(member.name)]
     (table,) = open_columns([data], id, columns=mine, options=options)
     assert wanted.align is not None
-    result, way = evidence.result(), way_of(wanted.align)
-    key = member.group_key(job, 0.0) if way.way == "psi" else b""  # ids of the other ways are not made into tags
-    arranged = arrange_rows(Records.of(table.choose(mine, table.id)), way, key)
+    result, align = evidence.result(), wanted.align
+    key = member.group_key(job, 0.0) if align.alignment == PSI else b""  # others make no tags of ids
+    arranged = arrange_rows(Records.of(table.choose(mine, table.id)), align, key)
     return arranged.ids_of(int(result["rows"]), result.get("tags"))

@@ -33,7 +33,7 @@ from ..jobs.spec import (
     Data,
 )
 from . import columns, rows
-from .alignment.arrangement import Alignment, Arranged, arrange_rows, order_digest
+from .alignment.arrangement import Arranged, arrange_rows, order_digest
 from .errors import OwnerError
 from .tables.records import Records
 from .tables.table import Table
@@ -92,11 +92,6 @@ class Source:
                 in_order = align is not None and align.alignment == ALIGNED
                 self._records = Records.for_upload(self.table, in_order=in_order, columns=data_width, fill=fill)
         return self._records
-
-
-def way_of(align: Align) -> Alignment:
-    """Return the alignment of an owner's rows."""
-    return Alignment(align.alignment, align.namespace, align.minimum, align.fold_case)
 
 
 def missing_of(tables: Sequence[Table]) -> str:
@@ -223,11 +218,11 @@ def _arranged(data: Data, source: Source, key: Key) -> tuple[Arranged, bytes | N
     if align is None:
         raise OwnerError(f"a job of the form {data.form!r} does not join columns.")
     width = data.width if data.form != NEW_COLUMNS else None
-    records, way = source.records(width, align, data.missing), way_of(align)
+    records = source.records(width, align, data.missing)
     ordered = align.alignment == ALIGNED and records.ids is not None
     found = key() if align.alignment == PSI or ordered else b""
-    order = order_digest(records, way, found) if ordered else None
-    arranged = arrange_rows(records, way, found)
+    order = order_digest(records, align, found) if ordered else None
+    arranged = arrange_rows(records, align, found)
     source.arranged = arranged if data.form == NEW_COLUMNS else None
     return arranged, order
 

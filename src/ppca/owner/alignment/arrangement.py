@@ -16,52 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...jobs.checks import SpecError
 from ...jobs.matching import positions_in
-from ...jobs.spec import ALIGNMENTS, MAX_NAMESPACE, MIN_COMMON_IDS
+from ...jobs.spec import ALIGNED, NAMESPACE, Align
 from ..tables.integers import Rest
 from ..tables.records import Records
 from .ids import IdError, arrow_ids, integer_ids, normalise_ids
 from .tags import BLOCK, Words, make_tags, order_of
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """The way in which rows of different owners are joined.
-
-    namespace: the number of ids, for `way` "namespace" only. minimum: the minimum number of common rows.
-    fold_case: whether ids that differ in case only are equal.
-    """
-
-    way: str = "psi"
-    namespace: int | None = None
-    minimum: int = MIN_COMMON_IDS
-    fold_case: bool = False
-
-    def __post_init__(self) -> None:
-        if self.way not in ALIGNMENTS:
-            raise SpecError("alignment", self.way, f"is unknown; choose from {', '.join(ALIGNMENTS)}")
-        if self.way == "namespace" and not 2 <= (self.namespace or 0) <= MAX_NAMESPACE:
-            raise SpecError(
-                "namespace",
-                self.namespace,
-                f"must be the number of ids (they run from 0), 2 to {MAX_NAMESPACE:,}, with alignment 'namespace'; "
-                "use 'psi' for a larger range",
-            )
-        if self.way != "namespace" and self.namespace is not None:
-            raise SpecError("namespace", self.namespace, f"is not used with alignment {self.way!r}")
-        if self.minimum < 1:
-            raise SpecError("minimum", self.minimum, "must be at least 1")
-
-    @property
-    def in_order(self) -> bool:
-        """Return whether rows are sent in the order of the owner's table."""
-        return self.way == "aligned"
-
-    @property
-    def owners_know_rows(self) -> bool:
-        """Return whether an owner knows which rows are analysed, and can compute its own block itself."""
-        return self.way != "psi"
 
 
 @dataclass
@@ -94,34 +54,34 @@ class Arranged:
         return self.ids_at(np.arange(rows) if self.tags is None else positions_in(self.tags, np.asarray(tags)))
 
 
-def arrange(tables: Sequence[Records], alignment: Alignment) -> list[Arranged]:
+def arrange(tables: Sequence[Records], align: Align) -> list[Arranged]:
     """Arrange the rows of all owners of a local run, with a new key."""
     key = secrets.token_bytes(BLOCK)
-    ready = [arrange_rows(table, alignment, key) for table in tables]
-    if alignment.way == "aligned":
-        check_order(tables, [order_digest(table, alignment, key) for table in tables])
+    ready = [arrange_rows(table, align, key) for table in tables]
+    if align.alignment == ALIGNED:
+        check_order(tables, [order_digest(table, align, key) for table in tables])
     return ready
 
 
-def arrange_rows(table: Records, alignment: Alignment, key: bytes) -> Arranged:
+def arrange_rows(table: Records, align: Align, key: bytes) -> Arranged:
     """Arrange the rows of one owner, from its own table and the owners' key."""
-    if alignment.way == "aligned":
+    if align.alignment == ALIGNED:
         return Arranged(table, table.values, np.arange(len(table.values)), None, table.rest)
     if table.ids is None:
-        raise IdError(f"{table.label}: alignment {alignment.way!r} needs an id column; name it, or use 'aligned'")
-    if alignment.way == "namespace":
-        return _placed(table, int(alignment.namespace or 0))
-    tags = _tags(table, alignment, key)
+        raise IdError(f"{table.label}: alignment {align.alignment!r} needs an id column; name it, or use 'aligned'")
+    if align.alignment == NAMESPACE:
+        return _placed(table, int(align.namespace or 0))
+    tags = _tags(table, align, key)
     order = order_of(tags, table.label)
     rest = None if table.rest is None else table.rest[order]
     return Arranged(table, table.values[order], order, tags[order], rest)
 
 
-def order_digest(table: Records, alignment: Alignment, key: bytes) -> bytes | None:
+def order_digest(table: Records, align: Align, key: bytes) -> bytes | None:
     """Return a keyed digest of an owner's ids in order, None without ids. Equal digests mean equal lists."""
     if table.ids is None:
         return None
-    tags = _tags(table, alignment, key)
+    tags = _tags(table, align, key)
     order_of(tags, table.label)  # refuses duplicates
     return hashlib.blake2b(tags.tobytes(), key=key, digest_size=32).digest()
 
@@ -140,8 +100,8 @@ def check_order(tables: Sequence[Records], digests: Sequence[bytes | None]) -> N
             raise IdError(f"{known[0][0]} and {label} list different ids or another order; join by id with 'psi'")
 
 
-def _tags(table: Records, alignment: Alignment, key: bytes) -> Words:
-    ids = normalise_ids(table.ids, label=table.label, fold_case=alignment.fold_case)
+def _tags(table: Records, align: Align, key: bytes) -> Words:
+    ids = normalise_ids(table.ids, label=table.label, fold_case=align.fold_case)
     if len(ids) != len(table.values):
         raise IdError(f"{table.label}: {len(ids):,} ids for {len(table.values):,} rows")
     return make_tags(ids, key)
