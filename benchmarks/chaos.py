@@ -257,11 +257,10 @@ class Run:
         self._compare(job, evidence, joint)
 
     def _compare(self, job: ProposedJob, evidence: Evidence, joint: NDArray[np.float64]) -> None:
-        from ppca.estimator.federated import fitted_of
 
         values = np.linalg.eigvalsh(np.cov(joint.T))[::-1]
         ratios = (values / values.sum())[:3]
-        error = float(np.abs(fitted_of(evidence).model.explained_variance_ratio - ratios).max())
+        error = float(np.abs(evidence.result().model.explained_variance_ratio - ratios).max())
         self.tally.worst_error = max(self.tally.worst_error, error)
         if not error < 1e-6:
             self.tally.faults.append(f"{job.name} has a wrong result: {error:.1e}")

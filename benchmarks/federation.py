@@ -25,7 +25,6 @@ from benchmarks.data_sets import DATA_SETS
 from benchmarks.field import Field
 from benchmarks.jobs import fit_job
 from ppca import PCA
-from ppca.estimator.federated import fitted_of
 from ppca.jobs.build import iterations_for
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
@@ -96,7 +95,7 @@ def over_field(
         with Field(folder, OWNERS, (RECEIVER,), mesh=mesh, settings=SETTINGS) as field:
             evidence, wall, sent = run(field, folder, tables)
     account = evidence.account()
-    error = float(np.abs(fitted_of(evidence).model.explained_variance_ratio - truth).max())
+    error = float(np.abs(evidence.result().model.explained_variance_ratio - truth).max())
     expected = predicted(here.seconds, account, delay, rate) if slow else None
     how = f"federation, {1000 * delay:g} ms one way, {rate / 1e6:g} Mbit/s" if slow else "federation on loopback"
     return Row(

@@ -14,7 +14,6 @@ import pytest
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from harness.envelopes import envelopes_of
-from ppca.estimator.federated import fitted_of
 from ppca.federation import envelopes
 from ppca.federation.proposal import ProposedJob
 from ppca.member.contributing import contribute
@@ -87,7 +86,7 @@ def finished(field: Field, job: ProposedJob) -> Evidence:
     assert job_state.done, job_state
     evidence = Evidence.gather(analyst, job)
     evidence.check()
-    model = fitted_of(evidence).model
+    model = evidence.result().model
     assert np.abs(model.explained_variance - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
     return evidence
 

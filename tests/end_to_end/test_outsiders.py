@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.field import Field
 from benchmarks.jobs import fit_job
-from ppca.estimator.federated import fitted_of
 from ppca.federation.identity import Identity
 from ppca.federation.objects import MAX_BYTES, Object, sha256
 from ppca.federation.proposal import ProposedJob
@@ -257,4 +256,4 @@ def test_the_seats_are_up_and_small_and_the_job_ends_well(seats: Besieged, tmp_p
     evidence = Evidence.gather(analyst, seats.job)
     evidence.check()
     truth = np.linalg.eigvalsh(np.cov(np.concatenate(list(TABLES.values())).T))[::-1]
-    assert np.abs(fitted_of(evidence).model.explained_variance - truth[:2]).max() < 1e-8 * truth[0]
+    assert np.abs(evidence.result().model.explained_variance - truth[:2]).max() < 1e-8 * truth[0]

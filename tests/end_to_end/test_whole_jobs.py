@@ -18,7 +18,6 @@ import ppca
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job, use_job
 from ppca.cli.fetch import fetch_into, verified
-from ppca.estimator.federated import fitted_of
 from ppca.federation.approval_text import to_receiver
 from ppca.federation.errors import FederationError
 from ppca.federation.identity import Identity
@@ -114,7 +113,7 @@ def fit(field: Field) -> Evidence:
 
 
 def test_a_fit_is_that_of_the_pooled_rows(fit: Evidence) -> None:
-    model = fitted_of(fit).model
+    model = fit.result().model
     assert np.abs(model.explained_variance - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
     assert model.rows == len(POOLED)
     assert np.abs(model.mean - POOLED.mean(axis=0)).max() < 1e-9
@@ -132,7 +131,7 @@ def test_the_audit_is_what_was_approved(fit: Evidence) -> None:
 
 
 def test_another_receiver_gets_its_parts_only(field: Field, fit: Evidence) -> None:
-    found = Evidence.gather(field.member("auditor"), fit.job).result()
+    found = Evidence.gather(field.member("auditor"), fit.job).result().values
     assert "values" in found
     assert not {"components", "mean"} & set(found)
 
@@ -178,14 +177,14 @@ def test_every_owner_of_columns_gets_its_own_loadings(field: Field, tmp_path: Pa
     scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     values, vectors = np.linalg.eigh(np.cov(scaled.T))
     truth = signed(vectors.T[::-1][:2])
-    components = np.asarray(Evidence.gather(field.member("auditor"), job).result()["components"])
+    components = np.asarray(Evidence.gather(field.member("auditor"), job).result().values["components"])
     np.testing.assert_allclose(components, truth, atol=1e-6)
     start = 0
     for owner, mine in BY_COLUMNS.items():
         columns = slice(start, start := start + len(mine))
         folder = tmp_path / owner
         evidence = fetch_into(field.member(owner), job, folder, replace=False)
-        found = evidence.result()
+        found = evidence.result().values
         assert np.shape(found["loadings"]) == (2, len(mine))
         np.testing.assert_array_equal(found["loadings"], components[:, columns])
         assert {np.shape(found[name]) for name in ("exponents", "mean", "mean_exponents", "inverse", "power")} == {
@@ -212,15 +211,15 @@ def use(field: Field, fit: Evidence, name: str, receiver: str, **wanted: Any) ->
     parts = wanted.pop("parts")
     more = {"model": fit.job.id, "model_owners": OWNERS, **wanted}
     return use_job(
-        field.member(receiver).membership, name, ["south"], COLUMNS, {receiver: parts}, fitted_of(fit).scale, **more
+        field.member(receiver).membership, name, ["south"], COLUMNS, {receiver: parts}, fit.result().scale, **more
     )
 
 
 def test_a_kept_model_transforms_rows_of_another_owner(field: Field, fit: Evidence) -> None:
     job = use(field, fit, "coordinates", "north", parts=["transform"])
     evidence = run(field, job, "north", {"south": "new.csv"})
-    model = fitted_of(fit).model
-    found = np.ldexp(np.asarray(evidence.result()["coordinates"]), scale_of(job.spec))
+    model = fit.result().model
+    found = np.ldexp(np.asarray(evidence.result().values["coordinates"]), scale_of(job.spec))
     assert np.abs(np.abs(found) - np.abs(model.project(NEW))).max() < 1e-8
 
 
@@ -228,7 +227,7 @@ def test_a_kept_model_flags_rows_and_nothing_else_that_was_not_allowed(field: Fi
     evidence = run(
         field, use(field, fit, "flags", "north", parts=["flags"], contamination=0.05), "north", {"south": "new.csv"}
     )
-    assert np.asarray(evidence.result()["flags"]).tolist() == [1] + [0] * 19
+    assert np.asarray(evidence.result().values["flags"]).tolist() == [1] + [0] * 19
     refused = use(field, fit, "scores", "north", parts=["scores"])
     north = field.member("north")
     north.submit(refused)
@@ -307,16 +306,16 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
         keep={"until": until, "allow": {"flags": ["north"]}},
     )
     fit = run(field, job, "north", files, id="id")
-    model = fitted_of(fit).model
+    model = fit.result().model
     scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     truth = np.linalg.eigvalsh(np.cov(scaled.T))[::-1]
     assert np.abs(model.explained_variance - truth[:2]).max() < 1e-6
     more: dict[str, Any] = {"model": job.id, "model_owners": OWNERS, "contamination": 1 / 60, "standardize": True}
     whom = {"north": ["flags"]}
-    asked = use_job(field.member("north").membership, "whose", OWNERS, columns, whom, fitted_of(fit).scale, **more)
+    asked = use_job(field.member("north").membership, "whose", OWNERS, columns, whom, fit.result().scale, **more)
     evidence = run(field, asked, "north", files, id="id")
     ids = own_ids(field.member("north"), evidence, field.folder / "north-columns.csv", "id")
-    flags = np.asarray(evidence.result()["flags"]).astype(bool)
+    flags = np.asarray(evidence.result().values["flags"]).astype(bool)
     assert ids[flags].tolist() == [f"P{int(np.argmax(model.scores(rows))):03}"]
 
 
@@ -352,8 +351,8 @@ def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> N
     assert "second: the shares of south are back" in done.stdout
     field.start(2)
     contribute(field.member("west"), job, field.folder / "west.csv")
-    model = fitted_of(finish(field, job)).model
+    model = finish(field, job).result().model
     assert np.abs(model.explained_variance - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
     again = use(field, fit, "again", "north", parts=["transform"])
-    found = run(field, again, "north", {"south": "new.csv"}).result()["coordinates"]
+    found = run(field, again, "north", {"south": "new.csv"}).result().values["coordinates"]
     assert np.asarray(found).shape == (20, 3)

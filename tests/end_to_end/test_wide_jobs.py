@@ -23,7 +23,6 @@ import ppca
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from ppca.cli.fetch import fetch_into
-from ppca.estimator.federated import fitted_of
 from ppca.federation.proposal import ProposedJob
 from ppca.jobs.registry import openings
 from ppca.member.contributing import contribute
@@ -93,7 +92,7 @@ def draft(field: Field, name: str, columns: Any, receivers: Any = None, **fit: A
 
 def check(evidence: Evidence, standardize: bool) -> None:
     """What scikit-learn says of the joint table, and the audit the approved list."""
-    model = fitted_of(evidence).model
+    model = evidence.result().model
     scaler = StandardScaler(with_std=standardize).fit(X)
     Z = scaler.transform(X)
     truth = PlainPCA(K, svd_solver="full").fit(Z)
@@ -163,10 +162,10 @@ def test_owners_of_columns_and_their_loadings(field: Field, tmp_path: Path, way:
         tables[owner] = write(tmp_path / f"{owner}.csv", mine, part[order], named)
     evidence = run(field, job, tables, None if ids is None else "id")
     check(evidence, standardize)
-    components = fitted_of(evidence).model.components
+    components = evidence.result().model.components
     start = 0
     for owner, mine in CUTS.items():
-        mine_only = Evidence.gather(field.member(owner), job).result()
+        mine_only = Evidence.gather(field.member(owner), job).result().values
         columns = slice(start, start := start + len(mine))
         np.testing.assert_array_equal(mine_only["loadings"], components[:, columns])
         assert not {"components", "mean", "values", "exponents"} & set(mine_only)

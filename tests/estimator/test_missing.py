@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,8 @@ def test_sums_of_another_kind_are_refused(lockstep_servers: LockstepServers) -> 
     assert len(lockstep_servers.public) == runs  # nothing was sent
     for name, wrong in (("plain", "means"), ("means", "plain")):
         fitted = kept[name]._fitted
-        fitted.mean_for_missing = not fitted.mean_for_missing  # a client that is wrong about it
+        missing = "mean" if wrong == "means" else "refuse"  # a client that is wrong about it
+        fitted.job = replace(fitted.job, data=replace(fitted.job.data, missing=missing))
         with pytest.raises(
             Refusal, match=r"count as the joint mean in the sums kept as '(plain|means)'.*fit all owners again"
         ):

@@ -85,12 +85,12 @@ def evidence(items: list[Object] | None = None, membership: Membership = MEMBERS
 def test_good_evidence(tmp_path: Path) -> None:
     made = evidence()
     assert len(made.check()) == 5
-    assert made.result() == {**FACTS, "answer": 7}
+    assert made.result().values == {**FACTS, "answer": 7}
     assert made.account().rounds == 7
     made.save(tmp_path / "evidence")
     found = Evidence.load(tmp_path / "evidence")
     assert found.check() == made.check()
-    assert found.result() == {**FACTS, "answer": 7}
+    assert found.result().values == {**FACTS, "answer": 7}
 
 
 def verified(folder: Path, again: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_result_of_more_than_one_object(monkeypatch: pytest.MonkeyPatch) -> No
     items = [*KEPT, *(chunk for chunks in parts for chunk in chunks)]
     made = evidence([*items, *(audit(seat, *chunks) for seat, chunks in enumerate(parts))])
     made.check()
-    assert made.result()["answer"] == long
+    assert made.result().values["answer"] == long
     for wrong in (
         [parts[0][0]],
         [parts[0][1], parts[0][0]],
@@ -298,8 +298,7 @@ def test_an_audit_that_names_too_many_pieces_is_refused_before_they_are_fetched(
 def test_names_of_columns_do_not_become_formulas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In means.csv they are values, which a spreadsheet runs as in headings. Who proposes a job chooses them."""
     tables = {"means.csv": {"column": ["=1+1", "age"], "mean": [1.0, 2.0]}}
-    monkeypatch.setattr("ppca.estimator.federated.parts_of", lambda _: SimpleNamespace(tables=lambda names: tables))
-    monkeypatch.setattr("ppca.estimator.federated.holds_model", lambda _: False)
+    monkeypatch.setattr(Evidence, "result", lambda _: SimpleNamespace(tables=lambda: tables))
     write_fetched(tmp_path, evidence())
     lines = (tmp_path / "means.csv").read_text().splitlines()
     assert [line.partition(",")[0].strip('"') for line in lines] == ["column", "'=1+1", "age"]

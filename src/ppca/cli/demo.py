@@ -39,7 +39,7 @@ def demo(
     from ..jobs.pca import JointPCA
     from ..owner.tables.owners import open_columns, open_rows
     from ..runtime import LocalServers
-    from .fit import fit_shown, settings_of
+    from .fit import fit_shown, id_names, settings_of
     from .folder import check_free, whole_folder
     from .result import FILES, REPORT, print_account, print_openings, print_scree, write_result
     from .walkthrough import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
@@ -53,10 +53,10 @@ def demo(
         partition = scene.partition
         tables = open_columns(files, partition.id) if isinstance(partition, Columns) else open_rows(files)
         plan = Plan(JointPCA(components=COMPONENTS), standardize=True, partition=partition)
-        fitted = fit_shown(plan, tables, LocalServers(tls=tls))
+        fitted, _ = fit_shown(plan, tables, LocalServers(tls=tls))
         model = fitted.model
         joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
-        settings = settings_of(fitted, tls, data=scene.data)
+        settings = settings_of(fitted, tls, id=id_names(partition), data=scene.data)
         write_result(folder, fitted, title=scene.title, settings=settings, owners=list(files))
         if figures := scene.figures if find_spec("matplotlib") else ():
             scene.draw(folder, model, joint)

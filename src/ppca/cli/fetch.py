@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..federation.proposal import ProposedJob
     from ..member import MemberClient
     from ..member.fetching import Evidence
+    from ..receiver.results import PCAResult, Result
 
 
 @command()
@@ -78,7 +79,7 @@ def _write_joined(
     from .kept import ENDINGS, write_table
 
     check_file(path, ENDINGS, replace=replace)
-    _, columns = inferred(evidence)
+    (columns,) = evidence.result().tables().values()
     columns.pop("pseudonym", None)
     write_table(path, {id or "id": own_ids(member, evidence, table, id), **columns})
 
@@ -109,72 +110,57 @@ def write_fetched(folder: Path, evidence: Evidence) -> None:
 
 
 def _write_fetched(folder: Path, evidence: Evidence) -> None:
-    from ..estimator.federated import fitted_of, holds_model, parts_of
-    from ..jobs.parts import columns_for, own_columns
-    from ..jobs.pca import JointPCA
     from ..member.fetching import EVIDENCE
-    from .fit import settings_of
-    from .kept import write_table
-    from .result import SHARED, csv_names, write_result
+    from ..receiver.results import PCAResult
 
-    spec = evidence.job.spec
-    if not isinstance(spec.analysis, JointPCA):
-        name, columns = inferred(evidence)
-        write_table(folder / name, columns)
-    elif holds_model(evidence):
-        fitted = fitted_of(evidence)
-        settings = settings_of(fitted, True, servers=f"the four servers of {evidence.membership.name}")
-        write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=list(spec.data.owners))
+    found = evidence.result()
+    if isinstance(found, PCAResult):
+        _write_fit(folder, evidence, found)
     else:
-        for name, columns in parts_of(evidence).tables(columns_for(spec, evidence.receiver)).items():
-            found: dict[str, Any] = {**columns}
-            if "column" in found:  # names are values here, and a spreadsheet would run them, too
-                found["column"] = csv_names(found["column"])
-            write_table(folder / name, found)
-    if (
-        spec.keep is not None and own_columns(spec, evidence.receiver) is None
-    ):  # a user of the model must know all columns' units
-        fitted_of(evidence).facts.save(folder / SHARED)
+        _write_tables(folder, found)
     evidence.save(folder / EVIDENCE)
 
 
-def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
-    """The table of an infer job: its name and columns."""
-    import numpy as np
+def _write_fit(folder: Path, evidence: Evidence, found: PCAResult) -> None:
+    from .fit import settings_of
+    from .result import SHARED, write_result
 
-    from ..jobs.inference import scale_of
+    if found.whole:
+        settings = settings_of(found, True, servers=f"the four servers of {evidence.membership.name}")
+        write_result(folder, found, title=evidence.job.name, settings=settings, owners=list(found.job.data.owners))
+    else:
+        _write_tables(folder, found)
+    if found.shares_facts:
+        found.facts.save(folder / SHARED)
 
-    result, scale = evidence.result(), scale_of(evidence.job.spec)
-    found: dict[str, object] = {}
-    if "tags" in result:  # whose rows they are, for an owner among the receivers: see --join
-        found["pseudonym"] = [f"{high:016x}{low:016x}" for high, low in np.asarray(result["tags"]).tolist()]
-    if "coordinates" in result:
-        z = np.ldexp(np.asarray(result["coordinates"], np.float64), scale)
-        return "projected.csv", found | {f"pc{i + 1}": z[:, i] for i in range(z.shape[1])}
-    if "scores" in result:
-        found["score"] = np.ldexp(np.maximum(result["scores"], 0.0), 2 * scale)
-    if "flags" in result:
-        found["flag"] = np.asarray(result["flags"]).astype(np.int64)
-    return "flags.csv", found
+
+def _write_tables(folder: Path, found: Result) -> None:
+    """Write a result as tables. Texts can be names of columns, which a spreadsheet would run as formulas."""
+    from .kept import write_table
+    from .result import csv_names
+
+    for name, columns in found.tables().items():
+        table = {
+            head: csv_names(values) if len(values) and isinstance(values[0], str) else values
+            for head, values in columns.items()
+        }
+        write_table(folder / name, table)
 
 
 def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
     import json
 
-    from ..estimator.federated import fitted_of, holds_model
-    from ..jobs.pca import JointPCA
+    from ..receiver.results import PCAResult
     from .result import print_openings, print_scree, print_traffic
 
-    console = Terminal(quiet=shown.quiet)
-    if isinstance(evidence.job.spec.analysis, JointPCA):
-        account = evidence.account()
-        if shown.as_json:
-            typer.echo(json.dumps(_summary(evidence, output), indent=1))
-            return
-        if holds_model(evidence):
-            print_scree(console, fitted_of(evidence).model)
-        print_openings(console, account.audit)
-        print_traffic(console, account)
+    console, found, account = Terminal(quiet=shown.quiet), evidence.result(), evidence.account()
+    if shown.as_json:
+        typer.echo(json.dumps(_summary(evidence, output), indent=1))
+        return
+    if isinstance(found, PCAResult) and found.whole:
+        print_scree(console, found.model)
+    print_openings(console, account.audit)
+    print_traffic(console, account)
     console.print(
         Text(f"written: {output}. Check it at any time: ppca verify {output}"), soft_wrap=True, highlight=False
     )
@@ -182,16 +168,19 @@ def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
 
 def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
     """Return the output of `ppca fetch --json`."""
-    from ..estimator.federated import parts_of
+    from ..receiver.results import PCAResult
     from .result import account_summary
 
-    parts, owners = parts_of(evidence), evidence.job.proposal.owners
-    found: dict[str, object] = {"job": evidence.job.id, "owners": list(owners), "rows": parts.rows}
-    if parts.variances is not None and parts.variance_ratio is not None:
-        found |= {
-            "explained_variance": parts.variances.tolist(),
-            "explained_variance_ratio": parts.variance_ratio.tolist(),
-        }
+    result = evidence.result()
+    found: dict[str, object] = {"job": evidence.job.id, "owners": list(evidence.job.proposal.owners)}
+    if isinstance(result, PCAResult):
+        parts = result.parts
+        found["rows"] = parts.rows
+        if parts.variances is not None and parts.variance_ratio is not None:
+            found |= {
+                "explained_variance": parts.variances.tolist(),
+                "explained_variance_ratio": parts.variance_ratio.tolist(),
+            }
     return found | account_summary(evidence.account()) | {"written": str(output)}
 
 

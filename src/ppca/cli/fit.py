@@ -19,9 +19,10 @@ from .options import command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..estimator.fitting import Fitted
+    from ..estimator.partition import ColumnFit, Columns
     from ..estimator.plan import Plan
     from ..owner.tables.table import Table
+    from ..receiver.results import PCAResult
     from ..runtime import Servers
 
 CHECK = "ppca check, with the same files and options, lists all problems of all files"
@@ -97,10 +98,11 @@ def _fit_here(files: Sequence[str], options: FitOptions) -> None:
                 note(text, quiet=quiet)
             if len(tables) == 2 and reveal and not options.vertical:
                 note(TWO_OWNERS, quiet=quiet)
-            fitted = fit_shown(plan, tables, options.servers(state), quiet=quiet)
+            fitted, by_columns = fit_shown(plan, tables, options.servers(state), quiet=quiet)
         settings = settings_of(
             fitted,
             options.tls,
+            id=id_names(plan.partition),
             columns="all" if options.columns is options.drop is None else None,
             servers=None if options.federation is None else "the four servers of a federation",
         )
@@ -115,9 +117,9 @@ def _fit_here(files: Sequence[str], options: FitOptions) -> None:
         if former is not None:
             erase(state or state_folder(options.servers_state), former)
         tell_dropped(tables, quiet)
-        if fitted.by_columns is not None and fitted.by_columns.doubt is not None:
-            note(in_words(fitted.by_columns.doubt, signature(fit).parameters), quiet=quiet)
-        _show(fitted, owners, options.output, state, quiet=quiet, as_json=options.as_json, profile=options.profile)
+        if by_columns is not None and by_columns.doubt is not None:
+            note(in_words(by_columns.doubt, signature(fit).parameters), quiet=quiet)
+        _show(fitted, by_columns, owners, options, state)
 
 
 def fit_shown(
@@ -126,7 +128,7 @@ def fit_shown(
     servers: Servers,
     *,
     quiet: bool = False,
-) -> Fitted:
+) -> tuple[PCAResult, ColumnFit | None]:
     """Fit with the progress in the terminal."""
     from ..estimator.fitting import fit_tables
     from ..estimator.forecast import forecast_of
@@ -143,9 +145,9 @@ def fit_shown(
         width = widths[0] if plan.partition == "rows" else sum(widths)
         note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)
     with stage_bars(quiet=quiet) as show, Job(servers, show) as job:
-        fitted = fit_tables(tables, plan, job)
-    if not fitted.result["verified"]:
-        reached = fitted.result["tolerance"]
+        fitted, by_columns = fit_tables(tables, plan, job)
+    if not fitted.values["verified"]:
+        reached = fitted.values["tolerance"]
         raise ValueError(
             "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
             + (
@@ -161,18 +163,15 @@ def fit_shown(
             f"no column varies: the joint variance of all {counted(fitted.width, 'column')} is 0 in "
             f"{counted(fitted.rows, 'row')}, so there are no components. Nothing was written. Check the files."
         )
-    return fitted
+    return fitted, by_columns
 
 
 def _show(
-    fitted: Fitted,
+    fitted: PCAResult,
+    by_columns: ColumnFit | None,
     owners: Sequence[str],
-    output: Path,
+    options: FitOptions,
     state: Path | None,
-    *,
-    quiet: bool,
-    as_json: bool,
-    profile: bool,
 ) -> None:
     """Print the result on standard output."""
     from .result import (
@@ -188,19 +187,20 @@ def _show(
     )
     from .shares import NOTE
 
-    reveal, keep = fitted.plan.reveal, fitted.plan.keep is not None
-    if as_json:
-        typer.echo(fit_summary(fitted, owners, output))
+    reveal, keep = fitted.whole, fitted.kept is not None
+    quiet = options.quiet
+    if options.as_json:
+        typer.echo(fit_summary(fitted, by_columns, owners, options.output))
         return
     console = Terminal(quiet=quiet)
-    if fitted.by_columns is not None:
-        print_rows(console, owners, fitted.by_columns)
+    if by_columns is not None:
+        print_rows(console, owners, by_columns)
     if reveal:
         print_scree(console, fitted.model)
         if (notice := fitted.model.scale_notice()) is not None:
             note(f"{notice}: --standardize", quiet=quiet)
     print_openings(console, fitted.account.audit)
-    if profile:
+    if options.profile:
         print_profile(console, fitted.account)
         print_kinds(console, fitted.account)
     print_account(console, fitted.model if reveal else fitted.facts, fitted.account)
@@ -210,33 +210,35 @@ def _show(
         said = f"kept in shares: {state} (one folder per server); allowed: {', '.join(fitted.allowed)}. {NOTE}"
         console.print(Text(said), soft_wrap=True, highlight=False)
     written = [*(FILES if reveal else ()), *(KEPT if keep else ())]
-    console.print(Text(f"written: {output} ({', '.join(written)})"), soft_wrap=True, highlight=False)
+    console.print(Text(f"written: {options.output} ({', '.join(written)})"), soft_wrap=True, highlight=False)
 
 
-def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]:
-    """Return the chosen settings, for the report."""
-    from ..estimator.partition import Columns
-
-    plan = fitted.plan
+def settings_of(fitted: PCAResult, tls: bool, *, id: str | None = None, **more: str | None) -> dict[str, Any]:
+    """Return the chosen settings, for the report. id: names of id columns, see `id_names`."""
+    analysis, data = fitted.analysis, fitted.job.data
     settings: dict[str, Any] = {
-        "components": "all" if plan.analysis.components is None else plan.analysis.components,
-        "standardize": "yes" if plan.standardize else "no",
-        "eigensolver": fitted.result["solver"],
-        "tolerance": _tolerance(plan.analysis.tol, fitted.result["tolerance"]),
-        "iterations": "until converged"
-        if plan.analysis.fixed_iterations is None
-        else f"{plan.analysis.fixed_iterations}, fixed",
+        "components": "all" if analysis.components is None else analysis.components,
+        "standardize": "yes" if data.standardize else "no",
+        "eigensolver": fitted.values["solver"],
+        "tolerance": _tolerance(analysis.tol, fitted.values["tolerance"]),
+        "iterations": "until converged" if analysis.fixed_iterations is None else f"{analysis.fixed_iterations}, fixed",
         "columns": f"{fitted.width} chosen",
         "servers": "four processes on one machine" + (", mutual TLS" if tls else ", plain TCP"),
     }
-    if isinstance(plan.partition, Columns):
-        way = plan.partition
-        ids = way.id if isinstance(way.id, str) else ", ".join(way.id or ["none"])
-        settings |= {"partition": "by columns", "alignment": way.alignment, "id": ids}
+    if data.align is not None:
+        settings |= {"partition": "by columns", "alignment": data.align.alignment}
+        settings |= {} if id is None else {"id": id}
     if fitted.mean_for_missing:
-        whose = "joint mean of their column" if fitted.by_columns is None else "mean of their column at its owner"
+        whose = "mean of their column at its owner" if data.by_columns else "joint mean of their column"
         settings["missing values"] = f"count as the {whose}"
     return settings | {name: value for name, value in more.items() if value is not None}
+
+
+def id_names(partition: str | Columns) -> str | None:
+    """Return the names of the id columns of a partition by columns, for the report."""
+    if isinstance(partition, str):
+        return None
+    return partition.id if isinstance(partition.id, str) else ", ".join(partition.id or ["none"])
 
 
 def _tolerance(asked: float, reached: float) -> str:

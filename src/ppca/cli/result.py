@@ -34,8 +34,8 @@ from ..web.report import (
 from .errors import printable
 
 if TYPE_CHECKING:
-    from ..estimator.fitting import Fitted
     from ..estimator.partition import ColumnFit
+    from ..receiver.results import PCAResult
 
 COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", MODEL_FILE, "report.html"
 FILES = (COMPONENTS, VARIANCE, MODEL, REPORT)
@@ -56,7 +56,7 @@ STRONGEST = 5
 
 def write_result(
     folder: Path,
-    fitted: Fitted,
+    fitted: PCAResult,
     *,
     title: str,
     settings: dict[str, Any],
@@ -84,7 +84,7 @@ def write_result(
         for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             table.writerow([i + 1, *values, int(model.resolved[i])])
     model.save(folder / MODEL)
-    by_columns = fitted.by_columns is not None
+    by_columns = fitted.job.data.by_columns
     write_report(
         folder / REPORT,
         model,
@@ -103,9 +103,9 @@ def csv_names(names: Iterable[str]) -> list[str]:
     return [f"'{name}" if name.startswith(FORMULA) else name for name in names]
 
 
-def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
+def fit_summary(fitted: PCAResult, columns: ColumnFit | None, owners: Sequence[str], output: Path) -> str:
     """Return the output of `ppca fit --json`."""
-    result, account = fitted.result, fitted.account
+    result, account = fitted.values, fitted.account
     summary: dict[str, Any] = {
         "rows": fitted.rows,
         "columns": fitted.names or fitted.width,
@@ -117,9 +117,9 @@ def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
         "fell_back": result["fell_back"],
         "tolerance": result["tolerance"],
     }
-    if fitted.by_columns is not None:
-        summary["rows_of_owners"] = fitted.by_columns.rows_of_owners
-    if fitted.plan.reveal:
+    if columns is not None:
+        summary["rows_of_owners"] = columns.rows_of_owners
+    if fitted.whole:
         model = fitted.model
         summary["explained_variance"] = model.explained_variance.tolist()
         summary["explained_variance_ratio"] = model.explained_variance_ratio.tolist()

@@ -4,21 +4,14 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..jobs.kept import Allowed
 from ..jobs.spec import MEAN, REFUSE, ROWS, WIDE_ROWS, JobSpec
 from ..owner.contribute import Source, form_of, missing_of
 from ..owner.tables.records import joint_names
 from ..owner.tables.table import Table
-from ..receiver import PCAModel, SharedFacts
+from ..receiver.results import PCAResult, Received, result_of
 from ..receiver.unsealing import received
-from ..runtime import Account
 from .job import Job
 from .partition import ColumnFit, Columns, fit_columns
 from .plan import Plan
@@ -26,92 +19,14 @@ from .rows import row_data
 from .runs import run
 
 
-@dataclass
-class Fitted:
-    """The result of a fit.
-
-    result: the answer of the servers; width: number of columns; names: of the columns, or None.
-    allowed: allowed uses of a kept model, with the receivers of each.
-    by_columns: details of a fit of column owners, and a hint for the user.
-    mean_for_missing: whether missing values counted as a mean.
-    """
-
-    plan: Plan
-    result: dict[str, Any]
-    width: int
-    names: list[str] | None
-    account: Account
-    allowed: Allowed
-    by_columns: ColumnFit | None = None
-    mean_for_missing: bool = False
-
-    def __post_init__(self) -> None:
-        self.plan.check_rows(self.rows, self.width)
-
-    @property
-    def rows(self) -> int:
-        return int(self.result["rows"])
-
-    @property
-    def is_wide(self) -> bool:
-        """True if the Gram matrix X X' was analysed instead of the covariance."""
-        return "summed" in self.result
-
-    @property
-    def count(self) -> int:
-        """Number of components."""
-        return int(min(self.result["count"], self.rows))
-
-    @property
-    def scale(self) -> NDArray[np.int64]:
-        """Exponents of the columns."""
-        return np.broadcast_to(np.asarray(self.result["exponents"], np.int64), (self.width,)).copy()
-
-    @cached_property
-    def model(self) -> PCAModel:
-        """The revealed model."""
-        if not self.plan.reveal:
-            raise ValueError("this model was not revealed to anyone")
-        return PCAModel.from_result(self.result, scale=self.scale, names=self.names, audit=self.account.audit)
-
-    def without_parts(self) -> Self:
-        """Return a copy without revealed values, which the model holds, for pickling."""
-        small = {name: value for name, value in self.result.items() if np.ndim(value) == 0 or name == "exponents"}
-        found = replace(self, result=small)
-        if self.plan.reveal:
-            vars(found)["model"] = self.model
-        return found
-
-    @property
-    def facts(self) -> SharedFacts:
-        """Public facts of the model that the servers keep."""
-        if self.plan.keep is None:
-            raise ValueError("this model is not kept on servers: fit with keep='name'")
-        return SharedFacts(
-            name=self.plan.keep,
-            scale_exponents=[int(e) for e in self.scale],
-            standardized=bool(self.plan.standardize),
-            components=self.count,
-            rows=self.rows,
-            feature_names=self.names,
-            solver=self.result["solver"],
-            iterations=self.result["iterations"],
-            verified=self.result["verified"],
-            tolerance=self.result["tolerance"],
-            fell_back=self.result["fell_back"],
-            allowed=self.allowed,
-            audit=self.account.audit,
-        )
-
-
-def fit_tables(tables: Sequence[Table], plan: Plan, job: Job) -> Fitted:
-    """Fit tables that were opened by `open_rows` or `open_columns`."""
+def fit_tables(tables: Sequence[Table], plan: Plan, job: Job) -> tuple[PCAResult, ColumnFit | None]:
+    """Fit tables that were opened by `open_rows` or `open_columns`. Of column owners the details are returned, too."""
     if isinstance(plan.partition, Columns):
         return _fit_columns(tables, plan, plan.partition, job)
-    return add_tables(tables, plan, job)
+    return add_tables(tables, plan, job), None
 
 
-def add_tables(tables: Sequence[Table], plan: Plan, job: Job, former: Fitted | None = None) -> Fitted:
+def add_tables(tables: Sequence[Table], plan: Plan, job: Job, former: PCAResult | None = None) -> PCAResult:
     """Fit row owners. former: the fit to whose kept sums they are added."""
     width = tables[0].n_columns
     plan.check_width(width)
@@ -119,12 +34,12 @@ def add_tables(tables: Sequence[Table], plan: Plan, job: Job, former: Fitted | N
     if former is not None and former.width != width:
         raise ValueError(f"X has {width} features, but PCA is expecting {former.width} features as input")
     sources = [Source(table) for table in tables]
-    means = missing_of(tables) == MEAN
-    if former is not None and former.mean_for_missing != means:
+    missing = MEAN if missing_of(tables) == MEAN else REFUSE
+    if former is not None and former.job.data.missing != missing:
+        counted = "did not count" if missing == MEAN else "counted"
         raise ValueError(
-            f"missing values {'counted' if former.mean_for_missing else 'did not count'} as the joint mean in the "
-            "fit to which these rows are to be added: open the tables with ppca.open_table(data, missing=...) as in "
-            "that fit"
+            f"missing values {counted} as the joint mean in the fit to which these rows are to be added: open the "
+            "tables with ppca.open_table(data, missing=...) as in that fit"
         )
     if former is not None and former.is_wide:
         raise ValueError(
@@ -133,21 +48,23 @@ def add_tables(tables: Sequence[Table], plan: Plan, job: Job, former: Fitted | N
         )
     job.start_soon()
     form = form_of(sources) if former is None else ROWS
-    more = {"missing": MEAN if means else REFUSE, "add_to": None if former is None else plan.keep}
+    more = {"missing": missing, "add_to": None if former is None else plan.keep}
     data = row_data(form, len(tables), width, job.servers.member, **more)
     spec = plan.job(data, without=("partial_fit",) if form == WIDE_ROWS else (), receiver=job.receiver)
-    result = received(run(job, spec, sources).answer, job.receiver)
-    return Fitted(plan, result, width, tables[0].names, job.account, _allowed(spec), mean_for_missing=means)
+    return _read(received(run(job, spec, sources).answer, job.receiver), spec, plan, job, tables[0].names)
 
 
-def _allowed(job: JobSpec) -> Allowed:
-    return {} if job.keep is None else {use: list(whom) for use, whom in job.keep.allow.items()}
+def _read(values: dict[str, Any], spec: JobSpec, plan: Plan, job: Job, names: list[str] | None) -> PCAResult:
+    plan.check_rows(int(values["rows"]), spec.data.width)
+    here = job.servers.member is None
+    found: PCAResult = result_of(Received(spec, job.receiver, values, job.account, names, plan.keep, unverified=here))
+    return found
 
 
-def _fit_columns(tables: Sequence[Table], plan: Plan, partition: Columns, job: Job) -> Fitted:
+def _fit_columns(tables: Sequence[Table], plan: Plan, partition: Columns, job: Job) -> tuple[PCAResult, ColumnFit]:
     width = sum(table.n_columns for table in tables)
     plan.check_width(width)
-    allowed = plan.allowed(len(tables))
+    plan.allowed(len(tables))
     job.start_soon()
     job.progress("owners, reading", None)
     sources = [Source(table) for table in tables]
@@ -159,5 +76,4 @@ def _fit_columns(tables: Sequence[Table], plan: Plan, partition: Columns, job: J
         lambda rows: plan.check_rows(rows, width),
     )
     names = joint_names([source.records() for source in sources])
-    means = missing_of(tables) == MEAN
-    return Fitted(plan, found.result, width, names, job.account, allowed, found, means)
+    return _read(found.result, found.job, plan, job, names), found

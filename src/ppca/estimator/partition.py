@@ -71,11 +71,12 @@ class FewMatches(OwnerError, MatchError):
 
 @dataclass
 class ColumnFit:
-    """Result of a fit of column owners: the servers' answer, columns, rows and bytes by owner, seconds by step.
+    """A job of column owners: what the receiver got, columns, rows and bytes by owner, seconds by step.
 
     doubt: possible reason why few rows are common, or None.
     """
 
+    job: JobSpec
     result: dict[str, Any]
     widths: list[int]
     rows_of_owners: list[int]
@@ -150,6 +151,7 @@ def fit_columns(
     check_matched(done.answer, partition, owners)
     done.seconds["arrange"] += read
     return ColumnFit(
+        spec,
         received(done.answer, job.receiver),
         spec.data.widths,
         [len(owner.values) for owner in owners],

@@ -26,12 +26,13 @@ from ..owner.tables.owners import are_several, match_names, open_columns, open_l
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
+from ..receiver.results import PCAResult
 from ..runtime import LocalServers, Servers
 from ..runtime.servers import Progress
 from .advice import advised, refuse_table, warn_of_accuracy, warn_of_few_rows, with_advice
-from .fitting import Fitted, add_tables, fit_tables
+from .fitting import add_tables, fit_tables
 from .job import Job
-from .partition import Columns
+from .partition import ColumnFit, Columns
 from .plan import Plan, plain
 from .shared_model import SharedModel
 
@@ -159,7 +160,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             tables = self._opened(X)
             refuse_table(y, tables[0].n_columns, by_columns=self.partition != "rows")
             warn_of_few_rows(tables)
-            return self._record(fit_tables(tables, plan, job))
+            return self._record(*fit_tables(tables, plan, job))
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
@@ -169,7 +170,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Needs `servers` and `keep`. A receiver of the number of rows of both fits knows the number of added rows.
         """
         plan = self._checked()
-        former: Fitted | None = getattr(self, "_fitted", None)
+        former: PCAResult | None = getattr(self, "_fitted", None)
         with advised():
             tables = self._opened(X)
             refuse_table(y, tables[0].n_columns, by_columns=self.partition != "rows")
@@ -193,9 +194,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return open_columns(X, self.partition.id, columns=self.columns)
         return open_rows(X, columns=self.columns)
 
-    def _record(self, fitted: Fitted) -> Self:
-        """Set the fitted attributes and the account."""
-        result, account = fitted.result, fitted.account
+    def _record(self, fitted: PCAResult, columns: ColumnFit | None = None) -> Self:
+        """Set the fitted attributes and the account. columns: details of a fit of column owners."""
+        result, account = fitted.values, fitted.account
         self._fitted, self.allowed_ = fitted, fitted.allowed
         self.scale_exponents_ = fitted.scale
         self.solver_, self.certificate_ = result["solver"], result["certificate"]
@@ -203,19 +204,18 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.openings_, self.account_ = account.audit, account
         self.tolerance_ = result["tolerance"]
         warn_of_accuracy(result, self.tol)
-        if fitted.by_columns is not None:
-            found = fitted.by_columns
-            self.rows_of_owners_, self.bytes_uploaded_ = found.rows_of_owners, found.bytes_sent
-            self.owner_seconds_ = found.seconds
-            if found.doubt is not None:
-                warnings.warn(with_advice(found.doubt), stacklevel=3)
+        if columns is not None:
+            self.rows_of_owners_, self.bytes_uploaded_ = columns.rows_of_owners, columns.bytes_sent
+            self.owner_seconds_ = columns.seconds
+            if columns.doubt is not None:
+                warnings.warn(with_advice(columns.doubt), stacklevel=3)
         self._take_shape(fitted.rows, fitted.width, fitted.count, fitted.names)
         if self.reveal:
             self._take(fitted.model)
             if (notice := fitted.model.scale_notice()) is not None:
                 warnings.warn(f"{notice}: PCA(standardize=True).", stacklevel=3)
-            if fitted.by_columns is not None:
-                self.loadings_ = np.split(self.components_, np.cumsum(fitted.by_columns.widths)[:-1], axis=1)
+            if columns is not None:
+                self.loadings_ = np.split(self.components_, np.cumsum(columns.widths)[:-1], axis=1)
         return self
 
     def _take_shape(self, rows: int, width: int, count: int, names: Sequence[str] | None) -> None:

@@ -16,6 +16,7 @@ from ..owner.contribute import Source, contribution
 from ..owner.errors import BadColumns
 from ..owner.tables.owners import open_columns, open_like
 from ..receiver.joined import Joined
+from ..receiver.results import Received, UseResult, result_of
 from ..receiver.unsealing import received
 from ..receiver.verdicts import check_limits
 from .job import Job
@@ -68,13 +69,14 @@ class SharedModel:
         Columns are matched by name where the table and the model have names; others are left out.
         """
         source = Source(open_like(rows, self.names, len(self.scale)))
-        return self._coordinates(run(self.job, self._spec(NEW_ROWS, ["transform"]), [source]).answer)
+        spec = self._spec(NEW_ROWS, ["transform"])
+        return self._coordinates(self._result(spec, run(self.job, spec, [source]).answer))
 
     def transform_batches(self, chunks: Iterable[ArrayLike]) -> Iterator[Floats]:
         """Yield the coordinates of a table in chunks of any length, with one job for each batch."""
         spec, done = self._spec(NEW_ROWS, ["transform"]), 0
         for chunk in contribution(spec.data, 0, Source(None, chunks, self.names), _no_key):
-            found = self._coordinates(self.job.run_job(spec, [chunk]))
+            found = self._coordinates(self._result(spec, self.job.run_job(spec, [chunk])))
             done += len(found)
             self.job.progress(f"transform, {done:,} rows", None)
             yield found
@@ -85,7 +87,8 @@ class SharedModel:
         scale = np.full(array.shape[1], 0 if self.standardized else self.scale[0])
         spec = self._spec(COORDINATES, ["inverse"], scale=scale)
         answer = run(self.job, spec, [Source(None, [array])]).answer
-        rows = np.asarray(received(answer, self.job.receiver)["rebuilt"])
+        rows = self._result(spec, answer).rebuilt
+        assert rows is not None
         if self.standardized:
             return rows
         far = np.abs(rows).max(axis=0, initial=0.0) >= FAR
@@ -125,9 +128,8 @@ class SharedModel:
         """Return the requested scores and flags of a table in chunks. Scores stay shared until all are computed."""
         check_limits(threshold, contamination, scores)
         spec = self._spec(NEW_ROWS, _verdict_parts(threshold, contamination, scores), threshold, contamination)
-        return self._verdicts(
-            received(run(self.job, spec, [Source(None, chunks, self.names)]).answer, self.job.receiver)
-        )
+        found = self._result(spec, run(self.job, spec, [Source(None, chunks, self.names)]).answer)
+        return found.scores, found.flags
 
     def _chunks(self, rows: Any) -> Iterator[Floats]:
         for chunk in open_like(rows, self.names, len(self.scale)).chunks():
@@ -156,17 +158,18 @@ class SharedModel:
         limits = [None if limit is None else float(limit) for limit in (threshold, contamination)]
         return UseModel(model=self.name, threshold=limits[0], contamination=limits[1])
 
-    def _coordinates(self, answer: dict[str, Any]) -> Floats:
-        return self._in_units(received(answer, self.job.receiver))
+    def _result(self, spec: JobSpec, answer: dict[str, Any]) -> UseResult:
+        """Return the checked result of the one receiver of a job."""
+        (receiver,) = spec.receivers
+        found: UseResult = result_of(
+            Received(spec, receiver, received(answer, receiver), self.job.account, self.names, self.name)
+        )
+        return found
 
-    def _in_units(self, found: dict[str, Any]) -> Floats:
-        """Return coordinates in the units of the data, along the components of the model."""
-        return np.asarray(found["coordinates"])[:, : self.components] * self.unit
-
-    def _verdicts(self, answer: dict[str, Any]) -> Verdicts:
-        """Return the scores and flags in the servers' answer."""
-        found = np.maximum(answer["scores"], 0.0) * self.unit**2 if "scores" in answer else None
-        return found, np.asarray(answer["flags"]).astype(bool) if "flags" in answer else None
+    def _coordinates(self, found: UseResult) -> Floats:
+        """Return coordinates along the components of the model."""
+        assert found.coordinates is not None
+        return found.coordinates[:, : self.components]
 
     # -- rows whose columns belong to several owners -------------------------------------------------------------------
 
@@ -177,7 +180,7 @@ class SharedModel:
         """
         sources = self._opened(owners, partition, receiver)
         found = self._inferred(sources, partition, receiver, ["transform"])
-        return Joined(_ids(sources[receiver], found), coordinates=self._in_units(found))
+        return Joined(_ids(sources[receiver], found.values), coordinates=self._coordinates(found))
 
     def detect_columns(
         self,
@@ -193,9 +196,8 @@ class SharedModel:
         check_limits(threshold, contamination, scores)
         sources = self._opened(owners, partition, receiver)
         parts = _verdict_parts(threshold, contamination, scores)
-        answer = self._inferred(sources, partition, receiver, parts, threshold=threshold, contamination=contamination)
-        found, flagged = self._verdicts(answer)
-        return Joined(_ids(sources[receiver], answer), scores=found, flags=flagged)
+        found = self._inferred(sources, partition, receiver, parts, threshold=threshold, contamination=contamination)
+        return Joined(_ids(sources[receiver], found.values), scores=found.scores, flags=found.flags)
 
     def _opened(self, owners: Any, partition: Columns, receiver: int) -> list[Source]:
         """Open every owner's table and check it against the model."""
@@ -228,7 +230,7 @@ class SharedModel:
         parts: Sequence[str],
         threshold: float | None = None,
         contamination: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> UseResult:
         """Share all rows, let the servers match them and use the model on them; return the receiver's result."""
         scale, member = tuple(int(exponent) for exponent in self.scale), self.job.servers.member
         widths = [source.table.n_columns for source in sources]
@@ -238,7 +240,7 @@ class SharedModel:
         spec = JobSpec(data=data, analysis=use, receivers={name: tuple(parts)})
         answer = run(self.job, spec, sources).answer
         check_matched(answer, partition, [source.records() for source in sources])
-        return received(answer, name)
+        return self._result(spec, answer)
 
 
 def _verdict_parts(threshold: float | None, contamination: float | None, scores: bool) -> list[str]:

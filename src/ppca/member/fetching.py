@@ -26,10 +26,8 @@ from ..federation.sealing import SealingKey
 from ..federation.state import DONE, Objects, job_state_of, missing
 from ..federation.text import plain
 from ..jobs.checks import is_digest
-from ..jobs.parts import columns_for
-from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
-from ..receiver.plausible import check_fit, check_uses
+from ..receiver.results import Received, result_of
 from ..receiver.unsealing import received, unsealed
 from ..runtime import Account
 from ..runtime.files import write_whole
@@ -199,18 +197,24 @@ class Evidence:
             found.append(mine)
         return found
 
-    def result(self) -> dict[str, Any]:
-        """Return the servers' result for this receiver, in plaintext.
+    def result(self) -> Any:
+        """Return the servers' result for this receiver, as the reader of its analysis gives it (`receiver.results`).
 
         Raises if their parts do not fit together, or if no data can have this result.
         """
         spec = self.job.spec
         try:
-            mine = received(unsealed(self.parts()), self.receiver)
-            if not isinstance(spec.analysis, JointPCA):
-                check_uses(mine)
-            else:
-                check_fit(mine, len(columns_for(spec, self.receiver)), standardized=spec.data.standardize)
+            values, kept = received(unsealed(self.parts()), self.receiver), f"model-{self.job.id[:32]}"
+            return result_of(
+                Received(
+                    spec,
+                    self.receiver,
+                    values,
+                    self.account(),
+                    spec.data.column_names,
+                    None if spec.keep is None else kept,
+                )
+            )
         except FederationError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
@@ -218,7 +222,6 @@ class Evidence:
                 f"the result of {self.job.name!r} is not used: {error}. An owner or a server did not follow the "
                 "program, or the computation failed; show the audits (ppca audit) to the operators."
             ) from None
-        return mine
 
     def account(self) -> Account:
         """Rounds, bytes and openings, from the four audits."""

@@ -25,7 +25,7 @@ def own_ids(
     mine = wanted.column_names[wanted.columns_of(member.name)]
     (table,) = open_columns([data], id, columns=mine, options=options)
     assert wanted.align is not None
-    result, align = evidence.result(), wanted.align
+    values, align = evidence.result().values, wanted.align
     key = member.group_key(job, 0.0) if align.alignment == PSI else b""  # others make no tags of ids
     arranged = arrange_rows(Records.of(table.choose(mine, table.id)), align, key)
-    return arranged.ids_of(int(result["rows"]), result.get("tags"))
+    return arranged.ids_of(int(values["rows"]), values.get("tags"))

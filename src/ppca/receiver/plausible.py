@@ -6,12 +6,14 @@ joined for one receiver (`unsealing`), before it is put into the units of the da
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from ..algorithms.joint_covariance import COUNT_BITS
 from ..algorithms.scales import NONE
+from ..jobs.regression import CORRELATION, INFLATION, OPENED
 
 MAX_EXPONENT, MAX_SQUARE_EXPONENT = 1100, 511
 """Largest exponents of two of a scale, and of one whose square is a double."""
@@ -20,13 +22,22 @@ ROUNDING = 1e-6
 """Part of the total variance that rounding can make of a variance of zero."""
 
 
+USES = {"coordinates": 2, "rebuilt": 2, "scores": 1, "flags": 1}
+"""Results of the use of a kept model, and the number of their dimensions."""
+
+
 class ImpossibleResult(ValueError):
     """A result that cannot be right; it is not used."""
 
 
-def check_fit(result: dict[str, Any], columns: int, *, standardized: bool) -> None:
-    """Raise ImpossibleResult, which names the part, unless a fit can have this result. columns: of this receiver."""
+def check_fit(result: dict[str, Any], columns: int, *, standardized: bool, unverified: bool = False) -> None:
+    """Raise ImpossibleResult, which names the part, unless a fit can have this result. columns: of this receiver.
+
+    unverified: accept a result that was not verified on shares. It is not checked: its values can be anything.
+    """
     try:
+        if unverified and result["verified"] is False:
+            return
         _check_facts(result, standardized)
         rows, count = int(result["rows"]), int(result["count"])
         _check_rows(rows)
@@ -54,11 +65,11 @@ def check_fit(result: dict[str, Any], columns: int, *, standardized: bool) -> No
 def check_uses(result: dict[str, Any]) -> None:
     """The same of the use of a kept model."""
     try:
-        found = {name: np.asarray(result[name]) for name in ("coordinates", "scores", "flags") if name in result}
+        found = {name: np.asarray(result[name]) for name in USES if name in result}
         if not found or len({len(values) for values in found.values()}) != 1:
             raise ImpossibleResult("it does not have one line for every new row")
         for name, values in found.items():
-            if values.ndim != (2 if name == "coordinates" else 1) or not np.isfinite(values).all():
+            if values.ndim != USES[name] or not np.isfinite(values).all():
                 raise ImpossibleResult(f"{name} are not finite numbers of the right shape")
         if "flags" in found and not np.isin(found["flags"], (0, 1)).all():
             raise ImpossibleResult("flags are not 0 or 1")
@@ -66,6 +77,63 @@ def check_uses(result: dict[str, Any]) -> None:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ImpossibleResult(f"it does not hold what a model is used for ({type(error).__name__}: {error})") from None
+
+
+def check_regression(result: dict[str, Any], columns: int, parts: Collection[str]) -> None:
+    """The same of a regression. columns: of the job, with the target; parts: of this receiver, as in `OPENED`."""
+    try:
+        _check_rows(int(result["rows"]))
+        if not np.isfinite(result["resolution"]) or not 0 < result.get("share", 1.0) < np.inf:
+            raise ImpossibleResult(f"the resolution is {result['resolution']} and the share {result.get('share', 1.0)}")
+        shapes = {
+            "coefficients": (columns - 1,),
+            "intercept": (1,),
+            "errors": (columns,),
+            "r2": (1,),
+            "residuals": (1,),
+            CORRELATION: (columns * (columns + 1) // 2,),
+            INFLATION: (columns - 1,),
+        }
+        for part in parts:
+            what, *unit = OPENED[part]
+            _present(result, what, shapes[part], 1 + ROUNDING if unit else np.inf)
+            for name in unit:
+                _exponents(result, name, shapes[part][0])
+        _check_numbers(result, columns)
+    except ImpossibleResult:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, ArithmeticError) as error:
+        raise ImpossibleResult(
+            f"it does not hold what a regression reveals ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _check_numbers(result: dict[str, Any], columns: int) -> None:
+    """Check what the numbers of a regression can be."""
+    (unexplained,) = OPENED["r2"]
+    exact = True  # rounding can make a sum of squares of an exact fit negative
+    if unexplained in result:
+        share = float(np.ravel(result[unexplained])[0])
+        if not -ROUNDING <= share <= 1 + ROUNDING:
+            raise ImpossibleResult(f"R squared is {1 - share:g}; it lies between 0 and 1")
+        exact = share <= ROUNDING
+    for part in ("errors", "residuals"):
+        name = OPENED[part][0]
+        if name in result and not exact and np.asarray(result[name]).min() < 0:
+            raise ImpossibleResult(f"{name}: a square is negative")
+    (matrix,), (factors,) = OPENED[CORRELATION], OPENED[INFLATION]
+    if matrix in result:
+        packed = np.asarray(result[matrix], np.float64)
+        i, j = np.triu_indices(columns)
+        if np.abs(packed).max() > 1 + ROUNDING or np.abs(packed[i == j] - 1).max() > ROUNDING:
+            raise ImpossibleResult(f"{matrix}: a correlation is above 1, or that of a column with itself is not 1")
+    if factors in result and np.asarray(result[factors]).min() < 1 - ROUNDING:
+        raise ImpossibleResult(f"{factors}: one is below 1")
+
+
+def _present(result: dict[str, Any], name: str, shape: tuple[int, ...], largest: float) -> None:
+    if not _shape(result, name, shape, largest):
+        raise ImpossibleResult(f"{name} are missing")
 
 
 def _check_facts(result: dict[str, Any], standardized: bool) -> None:

@@ -19,7 +19,7 @@ from .facts import read_whole
 Floats = NDArray[np.float64]
 
 FORMAT = "ppca-regression-1"
-REGRESSION_FILE = "regression.json"
+REGRESSION_FILE, COEFFICIENTS_FILE, CORRELATION_FILE = "regression.json", "coefficients.csv", "correlation.csv"
 LEVEL = 0.95
 """Confidence level unless another is asked for."""
 
@@ -198,6 +198,13 @@ class RegressionModel:
         if self.inflation is not None:
             columns["vif"] = np.append(self.inflation, [np.nan] * (len(found["term"]) - len(self.columns)))
         return found | {name: values for name, values in columns.items() if values is not None}
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """Return what was revealed as tables, by the names of their files: columns by their headings."""
+        found, names = {COEFFICIENTS_FILE: self.table()}, [*self.columns, self.target]
+        if self.correlation is not None:
+            found[CORRELATION_FILE] = {"column": np.asarray(names), **dict(zip(names, self.correlation, strict=True))}
+        return found
 
     def save(self, path: Path) -> None:
         """JSON with every digit, written whole or not at all."""
