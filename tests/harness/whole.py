@@ -7,27 +7,30 @@ processes and the eigensolver's clock are left out. A test can send anything as 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.federation import IDENTITIES, MEMBERSHIP, OPERATORS, make, server_state
-from ppca.federation.envelopes import Envelopes
+from harness.federation import IDENTITIES, MEMBERSHIP, OPERATORS, RECEIVER_KEY, ended, make, server_state
+from ppca.federation.envelopes import Envelopes, result_info
 from ppca.federation.membership import Membership
 from ppca.federation.objects import Object
 from ppca.federation.proposal import ProposedJob
+from ppca.federation.sealing import seal
 from ppca.federation.state import Objects
 from ppca.jobs.forms import compute, digest_of
 from ppca.jobs.loading import job_of
 from ppca.jobs.registry import openings
 from ppca.jobs.uploads import Uploads
 from ppca.member import contributing
+from ppca.member.fetching import KINDS, Evidence
 from ppca.owner.tables.options import DEFAULTS
 from ppca.protocol import Traffic, local_parties, run_lockstep
 from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
-from ppca.runtime.control import Message, MessageReader
+from ppca.runtime.control import Message, MessageReader, encode
 from ppca.server.checking import Checker, answer
 from ppca.server.job_runner import JobRunner
 from ppca.server.keys import JOB
@@ -81,6 +84,7 @@ class WholeJob:
         self.server_states, self.job_runners = servers.server_states, servers.job_runners
         self.traffic: Traffic | None = None
         self.audit: list[dict[str, Any]] = []
+        self.parts: list[Any] = []
         first = next(iter(job.spec.receivers))
         self.tell(make(first, "job", job, job.data))
         self.keys = [one.keys.make(JOB, job.id).public for one in self.server_states]
@@ -122,6 +126,39 @@ class WholeJob:
         for chunk in contributing.chunks_of(Owner(owner), self.job, table):  # type: ignore[arg-type]
             contributing.add(envelopes, chunk, tables=self.job.spec.data.tables is not None)
 
+    def evidence(
+        self, receiver: str, change: Callable[[int, dict[str, Any]], Any] = lambda server, part: None
+    ) -> Evidence:
+        """What a receiver fetches after `run`. change: gets each server's part of the result before it is sealed."""
+        items = {
+            header.digest: one.mailbox.get(header.digest)
+            for one in self.server_states
+            for header in one.mailbox.headers(self.job.id)
+            if header.kind in KINDS
+        }
+        found = [item for item in items.values() if item is not None]
+        said = {item.header.author: item.digest for item in found if item.header.kind == "contribution"}
+        found += [make(OPERATORS[0], "start", self.job, attempt=1), *(ended(self.job, name) for name in OPERATORS)]
+        found += [make(to, "offer", self.job, RECEIVER_KEY.public, receiver=to) for to in self.job.spec.receivers]
+        assert self.traffic is not None
+        for server, (name, part) in enumerate(zip(OPERATORS, self.parts, strict=True)):
+            mine = {**part, "to": {receiver: dict(part["to"].get(receiver, {}))}}
+            change(server, mine["to"][receiver])
+            info = result_info(self.job.id, receiver, server, 1, 0, 1)
+            data = seal(b"".join(encode("result", result=mine)), RECEIVER_KEY.public, **info)
+            result = make(name, "result", self.job, data, receiver=receiver, attempt=1)
+            total = {"rounds": self.traffic.rounds, "bytes_sent": self.traffic.sent[server]}
+            audit = {
+                "attempt": 1,
+                "server": server,
+                "seconds": 1.0,
+                "stats": {"total": total, "stages": {}},
+                "audit": self.audit,
+            }
+            audit |= {"results": {receiver: [result.digest]}, "contributions": said}
+            found += [result, make(name, "audit", self.job, json.dumps(audit).encode(), attempt=1, server=server)]
+        return Evidence(self.server_states[0].membership, self.job, receiver, RECEIVER_KEY, found)
+
     def run(self) -> dict[str, Any]:
         """One attempt: the unsealed result. Raises what the program raises."""
         works = [job_runner.attempts.work(self.job, "start") for job_runner in self.job_runners]
@@ -135,13 +172,13 @@ class WholeJob:
         assert len({digest_of(job_of(work.job), mine) for work, mine in zip(works, uploads, strict=True)}) == 1
         running = [compute(party, job, mine) for party, mine in zip(parties, uploads, strict=True)]
         try:
-            parts, self.traffic = run_lockstep(running)
+            self.parts, self.traffic = run_lockstep(running)
         finally:
             for one in running:
                 one.close()
             self.audit = [line.as_dict() for line in parties[0].audit]
         self.stores = [party.store for party in parties]
-        result: dict[str, Any] = unsealed(parts)
+        result: dict[str, Any] = unsealed(self.parts)
         return result
 
 

@@ -135,11 +135,15 @@ def fit_columns(
     partition: Columns,
     make_job: Callable[[Data], JobSpec],
     check_rows: Callable[[int], None],
+    form: str | None = None,
 ) -> ColumnFit:
-    """Run the whole job: owners arrange and share their rows, servers align and analyse them."""
+    """Run the whole job: owners arrange and share their rows, servers align and analyse them.
+
+    form: of the data; None: wide if there are fewer rows than columns.
+    """
     check_number(len(sources))
     start = time.perf_counter()
-    form = form_of(sources, partition.align)
+    form = form_of(sources, partition.align) if form is None else form
     missing = missing_of([source.table for source in sources])
     widths = [source.table.n_columns for source in sources]
     spec = make_job(column_data(form, widths, partition, job.servers.member, missing=missing))

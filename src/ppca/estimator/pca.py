@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from ..algorithms.solvers import TOLERANCE
 from ..html.formats import counted
 from ..jobs.checks import check_switch
 from ..jobs.pca import JointPCA
-from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
+from ..owner.tables.owners import match_names, open_columns, open_rows
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
@@ -33,19 +32,13 @@ from .advice import advised, refuse_table, warn_of_accuracy, warn_of_few_rows, w
 from .fitting import add_tables, fit_tables
 from .job import Job
 from .partition import ColumnFit, Columns
+from .plain_rows import Detached, check_attached, plain_rows
 from .plan import Plan, plain
 from .shared_model import SharedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-class Detached:
-    """Placeholder for the servers of a pickled estimator. `set_params(servers=...)` replaces it."""
-
-    def __repr__(self) -> str:
-        return "<servers that were not pickled>"
 
 
 def _can_add_rows(pca: PCA) -> bool:
@@ -181,7 +174,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self) -> Plan:
         """Return the parameters as a plan; raise for invalid ones."""
-        self._check_attached()
+        check_attached(self.servers)
         with advised():
             check_switch("whiten", self.whiten)
             names = ("solver", "tol", "fixed_iterations", "max_iterations")
@@ -240,18 +233,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def shared_model(self) -> SharedModel:
         """Return the kept model, for inference on secret rows."""
         check_is_fitted(self, "scale_exponents_")
-        self._check_attached()
+        check_attached(self.servers)
         if self.servers is None or self.keep is None:
             raise ValueError("this model is not kept on servers: fit with servers=... and keep='name'")
         fitted = self._fitted
         return SharedModel(Job(self.servers), self.keep, fitted.scale, self.standardize, fitted.names, fitted.count)
-
-    def _check_attached(self) -> None:
-        if isinstance(self.servers, Detached):
-            raise ValueError(
-                "this estimator had servers, and a connection to servers is not pickled. Connect again with "
-                "set_params(servers=...), or set_params(servers=None) to compute on four processes of this machine."
-            )
 
     def shared_facts(self) -> SharedFacts:
         """Return public facts of the kept model, which a later session needs to use it."""
@@ -328,23 +314,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray([f"pca{i}" for i in range(self.n_components_)], dtype=object)
 
     def _validated(self, X: Any) -> NDArray[np.float64]:
-        """Return plain rows with the columns of the fit, by scikit-learn's rules: the same names in the same order.
-
-        As in `fit`, a list or a dictionary has one table per owner; their rows are concatenated. Files and lazy frames
-        are read completely, and their columns matched by name.
-        """
-        tables: Any = list(X.values()) if isinstance(X, Mapping) else X
-        if are_several(tables):
-            if isinstance(self.partition, Columns):
-                raise ValueError("column owners: rows are joined on shares only, by shared_model().transform_columns")
-            return np.vstack([self._validated(table) for table in tables])
-        if isinstance(tables, str | PathLike) or hasattr(tables, "collect_batches"):
-            with advised():
-                return open_like(tables, self.model_.feature_names, self.n_features_in_).read()[0]
-        if hasattr(tables, "set_axis") and not all(isinstance(name, str) for name in tables.columns):
-            tables = tables.set_axis([str(name) for name in tables.columns], axis=1)  # names as text, as in fit
-        rows = validate_data(self, tables, reset=False, dtype=np.float64, accept_sparse="csr")
-        return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
+        """Return plain rows with the columns of the fit."""
+        return plain_rows(self, X, self.model_.feature_names)
 
     def plot(
         self,

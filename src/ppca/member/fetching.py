@@ -27,7 +27,7 @@ from ..federation.state import DONE, Objects, job_state_of, missing
 from ..federation.text import plain
 from ..jobs.checks import is_digest
 from ..jobs.registry import openings
-from ..receiver.results import Received, result_of
+from ..receiver.results import NoReader, Received, result_of
 from ..receiver.unsealing import received, unsealed
 from ..runtime import Account
 from ..runtime.files import write_whole
@@ -215,7 +215,7 @@ class Evidence:
                     None if spec.keep is None else kept,
                 )
             )
-        except FederationError:
+        except (FederationError, NoReader):
             raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
             raise FederationError(

@@ -14,7 +14,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jobs.checks import SpecError
 from ..jobs.infer import UseModel
 from ..jobs.inference import scale_of
 from ..jobs.kept import Allowed
@@ -56,6 +55,10 @@ class Result(Protocol):
         ...
 
 
+class NoReader(ValueError):
+    """The analysis of a job has no reader in this process."""
+
+
 Reader = Callable[[Received], Result]
 READERS: dict[str, Reader] = {}
 """The reader of each analysis by its name. A reader raises `plausible.ImpossibleResult` or another ValueError for values
@@ -72,8 +75,10 @@ def result_of(found: Received) -> Any:
     """Return the checked result of a job."""
     name = found.job.analysis.NAME
     if name not in READERS:
-        cause = f"has no reader of its results here; there are readers of {', '.join(sorted(READERS))}"
-        raise SpecError("analysis.name", name, cause)
+        raise NoReader(
+            f"a result of the analysis {name} cannot be read here: only those of {', '.join(sorted(READERS))} can. "
+            "Import the module of this analysis first, which registers its reader."
+        )
     return READERS[name](found)
 
 
