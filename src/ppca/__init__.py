@@ -1,7 +1,7 @@
 """PPCA: joint principal component analysis over private data of several owners.
 
-Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; below it,
-`Job` runs any program on `SecretArray`s on four servers.
+Four computation servers that do not collude hold secret shares and compute on them. `PCA`, `LinearRegression` and `Ridge` are the
+estimators; below them, `Job` runs any program on `SecretArray`s on four servers.
 """
 
 from importlib import import_module
@@ -25,6 +25,7 @@ from .protocol import (
 
 if TYPE_CHECKING:
     from .estimator.job import Job
+    from .estimator.linear_models import LinearRegression, Ridge
     from .estimator.partition import Columns
     from .estimator.pca import PCA, load
     from .member.federation_servers import Federation
@@ -41,9 +42,11 @@ __all__ = [
     "Federation",
     "InputRefused",
     "Job",
+    "LinearRegression",
     "LocalServers",
     "Party",
     "PlainArray",
+    "Ridge",
     "RingType",
     "SecretArray",
     "ServersFailed",
@@ -63,8 +66,10 @@ _HOMES = {
     "Columns": "estimator.partition",
     "Federation": "member.federation_servers",
     "Job": "estimator.job",
+    "LinearRegression": "estimator.linear_models",
     "LocalServers": "runtime",
     "PCA": "estimator.pca",
+    "Ridge": "estimator.linear_models",
     "ServersFailed": "runtime",
     "load": "estimator.pca",
     "open_table": "owner.tables.opening",
