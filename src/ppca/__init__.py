@@ -1,7 +1,7 @@
 """PPCA: joint principal component analysis over private data of several owners.
 
-Four computation servers that do not collude hold secret shares and compute on them. `PCA`, `LinearRegression` and `Ridge` are the
-estimators; below them, `Job` runs any program on `SecretArray`s on four servers.
+Four computation servers that do not collude hold secret shares and compute on them. `PCA`, `LinearRegression` and
+`Ridge` are the estimators; below them, `Job` runs any program on `SecretArray`s on four servers.
 """
 
 from importlib import import_module

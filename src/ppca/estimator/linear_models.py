@@ -35,7 +35,7 @@ TARGET = "target"
 
 
 class _JointRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """What all regressions have in common."""
+    """Base of all joint regressions."""
 
     reveal: str | Sequence[str]
     columns: Sequence[str] | None
@@ -173,14 +173,14 @@ def _with_target(table: Any, y: Any) -> Any:
 
 
 class LinearRegression(_JointRegressor):
-    """Least squares regression over several owners' joint data. Servers compute on secret shares and do not see the data.
+    """Least squares regression over several owners' joint data. Servers compute on secret shares, not on the data.
 
     Parameters
     ----------
     reveal : str or sequence of str
-        Parts that are revealed to you: "result" (all usual parts), or some of "coefficients", "intercept", "errors", "r2",
-        "residuals"; and "correlation" (the correlation matrix of all columns) and "vif" (variance inflation factors), which
-        are never part of "result".
+        Parts that are revealed to you: "result" (all usual parts), or some of "coefficients", "intercept", "errors",
+        "r2", "residuals"; and "correlation" (the correlation matrix of all columns) and "vif" (variance inflation
+        factors), which are never part of "result".
     columns : list of str or None
         The columns to use of files and frames; the target need not be listed.
     servers : Servers or None

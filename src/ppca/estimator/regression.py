@@ -1,5 +1,5 @@
-"""A joint regression, from opened tables to the receiver's result. It does not need scikit-learn, so the command line can use
-it."""
+"""A joint regression, from opened tables to the receiver's result. It does not need scikit-learn, so the command line
+can use it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The result of a job for one receiver: checked against what the job can give, then an object of its analysis.
 
-All results take this path: those of local jobs, those that `ppca fetch` gets and `ppca verify` computes again, and those of
-kept models. An analysis from outside the package registers its reader with `register_reader`.
+All results take this path: those of local jobs, those that `ppca fetch` gets and `ppca verify` computes again, and
+those of kept models. An analysis from outside the package registers its reader with `register_reader`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .regression import RegressionModel
 
 @dataclass
 class Received:
-    """What one receiver got of a finished job.
+    """The values that one receiver got of a finished job, and the facts that are needed to read them.
 
     values: as the servers returned them, joined for this receiver (`unsealing.received`). names: of all columns, None:
     without names. kept: the name under which servers keep a model. unverified: whether a decomposition that was not
-    verified on shares is given all the same, to a caller who reports it.
+    verified on shares is given all the same. The caller reports it.
     """
 
     job: JobSpec
@@ -56,13 +56,13 @@ class Result(Protocol):
 
 
 class NoReader(ValueError):
-    """The analysis of a job has no reader in this process."""
+    """This process does not know the reader of an analysis."""
 
 
 Reader = Callable[[Received], Result]
 READERS: dict[str, Reader] = {}
-"""The reader of each analysis by its name. A reader raises `plausible.ImpossibleResult` or another ValueError for values
-that the job cannot give."""
+"""The reader of each analysis by its name. A reader raises `plausible.ImpossibleResult` or another ValueError for
+values that the job cannot give."""
 
 
 def register_reader(name: str, reader: Reader) -> None:
