@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.numbers import secret
-from ppca.protocol import SecretArray, concatenate, stack
+from ppca.protocol import RingType, SecretArray, concatenate, stack
+from ppca.protocol.public_numbers import public_factor, scalar_factor
+from ppca.protocol.triangles import upper, upper_pairs
 
 
 def opened(x: SecretArray) -> np.ndarray:
@@ -233,3 +235,41 @@ def test_axes_that_there_are_not(axis: int) -> None:
     x = secret(np.ones((2, 3)))
     with pytest.raises(np.exceptions.AxisError):
         concatenate([x, x], axis)
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_positions_along_one_axis(axis: int, bits: int) -> None:
+    """The path of `take`, in both rings, also for shares that are not contiguous."""
+    data = np.random.default_rng(axis).integers(0, 2**64, (2, 4, 4, 4, bits // 64), dtype=np.uint64)
+    x = secret(np.zeros(1))
+    whole = x.like(data, RingType(bits, 0, 8))
+    for array in (whole, whole.T):
+        for places in (np.array([3, -1, 0]), np.array([[1, 2], [0, 0]]), np.array([], np.intp), np.array(2)):
+            index = (*[slice(None)] * axis, places)
+            assert np.array_equal(array[index].data, array.data[(slice(None), *index)])
+        with pytest.raises(IndexError, match=f"index 4 is out of bounds for axis {axis} with size 4"):
+            array[(*[slice(None)] * axis, np.array([0, 4]))]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_packed_triangles(d: int, strict: bool) -> None:
+    """`upper` is NumPy's triangle of a matrix, also without cached positions; pairs cannot be written to."""
+    x, values = numbered((d, d))
+    i, j = np.triu_indices(d, int(strict))
+    assert np.array_equal(opened(upper(x, strict)), values[i, j])
+    assert all(np.array_equal(a, b) for a, b in zip(upper_pairs(d, strict), (i, j), strict=True))
+    assert not any(pair.flags.writeable for pair in upper_pairs(d, strict))
+    large = 1100  # beyond what is cached
+    assert np.array_equal(
+        upper(np.arange(large**2).reshape(large, large), strict)[:3], [strict, strict + 1, strict + 2]
+    )
+
+
+@pytest.mark.parametrize("value", [3, -1, 2.5, 1 / 3, -1e-9, 0.0, True, 2**70])
+def test_numbers_as_arrays_of_one(value: float) -> None:
+    """A number has the factor of an array that holds it; the type counts, since 1 == 1.0 == True."""
+    kind = RingType(128, 40, 3)
+    shift, element, span = public_factor(np.array([value]), kind)
+    assert scalar_factor(value, kind) == (shift, int(element[0, 0]) | int(element[0, 1]) << 64, span)

@@ -59,6 +59,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import Held, ready, skew, symmetric, together
+from ..protocol.triangles import upper, upper_pairs
 from .eigen import Eigen, off_diagonal_is_small, orthogonality_error
 from .iteration import Progress, silent, until_converged
 
@@ -274,9 +275,9 @@ async def _iterate(state: _State, delta: float, after: float, measure: bool) -> 
 
 async def _angle(A: Any, delta: float, scales: Any, nu: Any) -> tuple[Any, Any, Any]:
     """Return y, c a' and 1 / c^8 (without nu: y, a' and None): three rounds."""
-    i, j = np.triu_indices(len(A), 1)
+    i, j = upper_pairs(len(A), strict=True)
     diagonal = A.diagonal()
-    a, h = A[i, j], diagonal[j] - diagonal[i]
+    a, h = upper(A, strict=True), diagonal[j] - diagonal[i]
     bound = 1.6 / delta  # |h| <= sqrt(2), p_i p_j <= 1.13 / delta
 
     async def slope() -> Any:
@@ -314,7 +315,7 @@ async def _row_scales(A: Any, delta: float) -> Any:
 
 async def _pair_products(p: Any, delta: float) -> Any:
     """Return p_i p_j of every pair: one round."""
-    i, j = np.triu_indices(len(p), 1)
+    i, j = upper_pairs(len(p), strict=True)
     return await p[i].mul(p[j], frac=SCALE_FRAC, within=1.2 / delta, narrow=True, only=Held.RIGHT)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import Held, symmetric
+from ..protocol.triangles import upper, upper_pairs
 
 
 @dataclass
@@ -27,7 +28,7 @@ def identity_like(A: Any) -> Any:
 
 async def off_diagonal_is_small(A: Any, tol: float) -> Any:
     """Return the shared bit [Frobenius norm of the off-diagonal < tol]: three rounds."""
-    a = A[np.triu_indices(len(A), 1)]
+    a = upper(A, strict=True)
     off = await a.inner(a, frac=80)
     return await (off * 2 - tol * tol).within(8).negative()
 
@@ -44,8 +45,9 @@ async def is_below(sum_of_squares: Any, bound: float) -> Any:
 async def orthogonality_error(V: Any, only: Held = Held.BOTH) -> Any:
     """Return V'V - I: one round. only: compute it for one side of products."""
     d = V.shape[1]
-    upper = await V.T.matmul_upper(V, within=3, narrow=True, only=only)
-    return symmetric(upper - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
+    i, j = upper_pairs(d, strict=False)
+    packed = await V.T.matmul_upper(V, within=3, narrow=True, only=only)
+    return symmetric(packed - (i == j).astype(np.int64), d)
 
 
 async def orthonormal(V: Any) -> Any:

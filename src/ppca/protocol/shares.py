@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..native import kernels, ring
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
+from .indexing import indexed
 from .party import Party
 from .pending import Pending
-from .public_numbers import fraction_bits, whole_numbers
+from .public_numbers import encoded, public_factor, scalar_factor
 from .shapes import broadcast_shape, matmul_any, matmul_shape
 from .unreadable import Unreadable
 
@@ -117,35 +118,7 @@ class Shares(Unreadable):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Self:
-        index = asked = index if isinstance(index, tuple) else (index,)
-        taken, advanced, spread = 0, False, False
-        for part in index:
-            if part is Ellipsis or part is None:
-                spread = True
-            elif isinstance(part, slice):
-                taken, spread = taken + 1, True
-            elif isinstance(part, int | np.integer):
-                taken += 1
-            elif isinstance(part, Shares):
-                raise TypeError("indices must be public. For a secret index use `lookup`.")
-            else:
-                part = np.asarray(part)
-                taken, advanced = taken + (part.ndim if part.dtype == bool else 1), True
-        if taken > self.ndim:
-            np.broadcast_to(0, self.shape)[index]  # raises NumPy's IndexError
-        if any(part is Ellipsis for part in index):
-            index = (*index, slice(None))  # the limb axis is not indexed by the caller
-        try:
-            if advanced and spread:
-                return self._derived(np.stack([self._data[0][index], self._data[1][index]]))
-            if advanced and self.dtype.limbs == 2 and self._data.flags.c_contiguous:
-                # Both limbs of an element move as one 16-byte item: half the time of a gather with a trailing axis.
-                items = self._data.view(np.complex128)[..., 0][(slice(None), *index)]
-                return self._derived(items[..., None].view(np.uint64))
-            return self._derived(self._data[(slice(None), *index)])
-        except IndexError:
-            np.broadcast_to(0, self.shape)[asked]
-            raise
+        return self._derived(indexed(self._data, index if isinstance(index, tuple) else (index,)))
 
     def gathered(self, blocks: Iterable[NDArray[np.intp]], shape: tuple[int, ...]) -> Self:
         """Return the parts self[index] of all `blocks`, concatenated; only one part at a time is in memory besides the
@@ -251,23 +224,7 @@ class Shares(Unreadable):
 
     def public(self, values: ArrayLike, frac: int) -> tuple[Data, int]:
         """Encode public numbers as elements of this array's ring; also return their span."""
-        array = np.asarray(values)
-        if array.dtype.kind in "iub" or (array.dtype == object and frac == 0):
-            largest = max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
-            if largest.bit_length() + frac >= self.dtype.bits:
-                raise ValueError(f"public operand: values up to {largest} do not fit {self.dtype}")
-            if array.dtype == object or largest >= 2**62:
-                encoded = ring.constants(array.astype(object), self.dtype.limbs)
-            else:
-                encoded = ring.integers(array, self.dtype.limbs)
-            return (ring.shift_left(encoded, frac) if frac else encoded), max(1, largest.bit_length())
-        values64 = array.astype(np.float64)
-        encoded, bad = ring.encode(values64, frac, self.dtype.limbs)
-        if bad >= 0:
-            at = [int(i) for i in np.unravel_index(bad, array.shape)]
-            raise ValueError(f"public operand: value {values64.flat[bad]} at {at} does not fit {self.dtype}")
-        largest_value = float(np.abs(values64).max(initial=0.0))
-        return encoded, span_of(largest_value) if largest_value else 1
+        return encoded(np.asarray(values), frac, self.dtype)
 
     def plus_public(self, values: ArrayLike, negate: bool = False) -> Self:
         """Add public numbers (subtract if `negate`). Local and exact."""
@@ -295,15 +252,13 @@ class Shares(Unreadable):
 
     def times_public(self, values: ArrayLike) -> Self:
         """Multiply by public numbers: exact for integers and short binary fractions, otherwise see `fraction_bits`."""
-        array = np.asarray(values)
-        whole = whole_numbers(array)
-        shift = fraction_bits(array) if whole is None else 0
-        self._check_truncation(shift)
-        factor, span = self.public(array if whole is None else whole, shift)
-        shape = broadcast_shape(self.shape, array.shape)
-        if array.ndim == 0:
-            data = ring.scale(self._data, int(factor[0]) | (int(factor[-1]) << 64 if self.dtype.limbs == 2 else 0))
+        if np.ndim(values) == 0:
+            shift, number, span = scalar_factor(np.asarray(values).item(), self.dtype)
+            data = ring.scale(self._data, number)
         else:
+            array = np.asarray(values)
+            shift, factor, span = public_factor(array, self.dtype)
+            shape = broadcast_shape(self.shape, array.shape)
             data = ring.mul(self.broadcast_to(shape)._data, np.broadcast_to(factor, (2, *shape, self.dtype.limbs)))
         grown = self.dtype.span + span
         if not shift:
@@ -312,18 +267,10 @@ class Shares(Unreadable):
             return self._derived(data, make_type(self.dtype.bits, shift, grown)).astype(DEFAULT_FRAC)
         return self._derived(data).shifted(shift, self.dtype.with_span(grown))
 
-    def _check_truncation(self, shift: int) -> None:
-        """Refuse a factor with 40 fractional bits in the 64-bit ring: its local truncation would fail too often."""
-        if shift >= DEFAULT_FRAC and self.dtype.bits == 64 and not self.dtype.is_integer:
-            raise TypeError(f"a product of {self.dtype} with fractions needs the 128-bit ring. Use `extend`.")
-
     def matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
         """Multiply by a public matrix, rounded as by `times_public`. left: the public matrix is the left operand."""
         array = np.asarray(matrix)
-        whole = whole_numbers(array)
-        shift = fraction_bits(array) if whole is None else 0
-        self._check_truncation(shift)
-        factor, span = self.public(array if whole is None else whole, shift)
+        shift, factor, span = public_factor(array, self.dtype)
         shapes = (array.shape, self.shape) if left else (self.shape, array.shape)
         shape = matmul_shape(*shapes)
         terms = shapes[1][-2] if len(shapes[1]) > 1 else shapes[1][0]

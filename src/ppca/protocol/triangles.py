@@ -32,6 +32,33 @@ def triangle_entries(d: int, first: int, last: int) -> tuple[NDArray[np.intp], N
     return row, place - starts[row] + row
 
 
+def upper_pairs(d: int, strict: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows and columns of the entries of a packed upper triangle (strict: without the diagonal)."""
+    return _cached_pairs(d, strict) if d * d <= BLOCK_ENTRIES else _pairs(d, strict)
+
+
+def upper(matrix: Any, strict: bool) -> Any:
+    """Return the packed upper triangle of a square matrix (strict: without the diagonal). Local."""
+    d = len(matrix)
+    return matrix.reshape(-1)[_places(d, strict) if d * d <= BLOCK_ENTRIES else _places.__wrapped__(d, strict)]
+
+
+def _pairs(d: int, strict: bool) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    i, j = np.triu_indices(d, 1 if strict else 0)
+    i.flags.writeable = j.flags.writeable = False
+    return i, j
+
+
+_cached_pairs = lru_cache(maxsize=64)(_pairs)
+
+
+@lru_cache(maxsize=64)
+def _places(d: int, strict: bool) -> NDArray[np.intp]:
+    """Return the positions of the entries of the upper triangle in a flat d x d matrix."""
+    i, j = upper_pairs(d, strict)
+    return i * d + j
+
+
 @lru_cache(maxsize=64)
 def triangle_index(d: int, strict: bool) -> NDArray[np.intp]:
     """Return the position of each entry (i, j) in the packed upper triangle of a d x d matrix (strict diagonal: 0)."""
