@@ -31,7 +31,7 @@ from benchmarks import table_console
 from benchmarks.fuzz_federation import TARGETS as FEDERATION
 from benchmarks.malformed import Refusals, Target, made
 from ppca.jobs.chunks import Chunk
-from ppca.jobs.uploads import Uploads
+from ppca.jobs.uploads import JobUploads
 from ppca.owner.errors import OwnerError
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import FIXED, Sealed, share
@@ -97,7 +97,7 @@ def read_message(content: bytes) -> tuple[str, dict[str, Any]]:
 
 def feed_chunk(content: bytes, number: int, folder: Path) -> None:
     """As a server takes a chunk: message, packets, sizes, then shares."""
-    uploads = Uploads(number % 4, MAX_INPUT)
+    uploads = JobUploads(number % 4, MAX_INPUT)
     try:
         uploads.add(part_of(read_message(content)[1]))
         for packet in uploads._packets:

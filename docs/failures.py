@@ -22,7 +22,7 @@ from ppca.algorithms import decomposition
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.forms import compute
 from ppca.jobs.spec import JobSpec
-from ppca.jobs.uploads import Uploads
+from ppca.jobs.uploads import JobUploads
 from ppca.native import ring
 from ppca.protocol import local_parties, multiply, run_lockstep
 from ppca.protocol.dtypes import LOCAL_FAILURE_BITS, RingType
@@ -137,7 +137,7 @@ class OneThread:
 
     def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
         """See `Servers.run_job`."""
-        parties, uploads = local_parties(), [Uploads(server) for server in range(4)]
+        parties, uploads = local_parties(), [JobUploads(server) for server in range(4)]
         for chunk in chunks:
             for server in range(4):
                 uploads[server].add(chunk.part(server))

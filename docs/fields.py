@@ -129,7 +129,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "analyses": "Analyses that run here.",
         "forms": "Forms of data that run here.",
     },
-    "Work": {
+    "WorkSettings": {
         "threads": "Threads of a job's kernels. 0: the cores of this machine, shared.",
         "timeout": "Seconds that a round may take.",
         "start_timeout": "Seconds until all four servers are connected.",

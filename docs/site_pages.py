@@ -23,7 +23,7 @@ from pydantic import BaseModel
 import ppca
 from ppca.federation.membership import Former, Member, MembershipFile, ServerEntry
 from ppca.federation.proposal import Proposal
-from ppca.federation.serverfile import Listen, Policy, ServerFile, StoreSettings, Work, Workers
+from ppca.federation.serverfile import Listen, Policy, ServerFile, StoreSettings, Workers, WorkSettings
 from ppca.jobs.infer import UseModel
 from ppca.jobs.pca import JointPCA
 from ppca.jobs.spec import Align, Data, Keep
@@ -52,7 +52,7 @@ TABLES: dict[str, list[tuple[str, type]]] = {
         ("[listen]", Listen),
         ("[store]", StoreSettings),
         ("[policy]", Policy),
-        ("[work]", Work),
+        ("[work]", WorkSettings),
         ("[workers]", Workers),
     ],
 }

@@ -29,8 +29,8 @@ def test_every_field_and_route_is_described() -> None:
 
 
 def test_a_field_without_a_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(site_pages.fields.MEANINGS["Work"], "threads")
-    with pytest.raises(ValueError, match=r"docs/fields.py and Work differ in threads"):
+    monkeypatch.delitem(site_pages.fields.MEANINGS["WorkSettings"], "threads")
+    with pytest.raises(ValueError, match=r"docs/fields.py and WorkSettings differ in threads"):
         site_pages.model_tables(site_pages.TABLES["server-fields"])
 
 

@@ -29,7 +29,7 @@ PROXIES = "proxies alone"
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """A joint PCA: of so many components of a table with d columns."""
 
     name: str
@@ -40,18 +40,18 @@ class Work:
     """Name of the real data set, None if there is none of that shape."""
 
 
-def works(options: Options) -> list[Work]:
-    few = Work("d = 50, all components", 50, None, "allpairs", "MOOCCube, 50 columns")
-    many = Work("d = 115, all components", 115, None, "allpairs", "N-BaIoT")
-    wide = Work("d = 1,000, ten largest", 1000, 10, options.solver, None)
+def works(options: Options) -> list[Workload]:
+    few = Workload("d = 50, all components", 50, None, "allpairs", "MOOCCube, 50 columns")
+    many = Workload("d = 115, all components", 115, None, "allpairs", "N-BaIoT")
+    wide = Workload("d = 1,000, ten largest", 1000, 10, options.solver, None)
     tiny = [
-        Work("d = 6, all components", 6, None, "allpairs", None),
-        Work("d = 12, two largest", 12, 2, options.solver, None),
+        Workload("d = 6, all components", 6, None, "allpairs", None),
+        Workload("d = 12, two largest", 12, 2, options.solver, None),
     ]
     return options.pick(full=[few, many, wide], quick=[few, many], tiny=tiny)
 
 
-def rows_of(work: Work, data: Folder) -> tuple[Floats, str]:
+def rows_of(work: Workload, data: Folder) -> tuple[Floats, str]:
     """Real rows, or synthetic ones: forty factors of falling strength and noise, as tables of many columns are."""
     if work.data is not None:
         try:
@@ -113,7 +113,7 @@ def servers_behind(link: tuple[float, float] | None) -> LocalServers:
     return LocalServers(timeout=600) if link is None else SlowServers(timeout=600, delay=link[0], rate=link[1])
 
 
-def measure(local: LocalServers, work: Work, owners: list[Floats]) -> tuple[PCA, dict[str, Any]]:
+def measure(local: LocalServers, work: Workload, owners: list[Floats]) -> tuple[PCA, dict[str, Any]]:
     """A fit, and what it took."""
     with local as servers:
         began = time.perf_counter()

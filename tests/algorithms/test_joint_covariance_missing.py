@@ -22,9 +22,9 @@ from ppca.algorithms import factors
 from ppca.algorithms.joint_covariance import OwnerMoments, joint_covariance
 from ppca.algorithms.joint_covariance_missing import OwnerMomentsMissing, joint_covariance_missing
 from ppca.algorithms.scales import NONE, floating
-from ppca.owner.missing_moments import gap_sums
+from ppca.owner.missing_moments import moments_with_missing
 from ppca.owner.moments import moments
-from ppca.owner.rows import share_gap_sums, share_sums
+from ppca.owner.rows import share_missing_moments, share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import Party, RingType, SecretArray, concatenate, stack
 
@@ -54,8 +54,8 @@ async def entered(party: Party, *inputs: SecretArray, width: int, common: bool, 
 
 
 def shared(owners: list[Floats]) -> list[Any]:
-    sums = [gap_sums(open_table(owner, missing="mean")) for owner in owners]
-    return [packet for one in sums for packet in share_gap_sums(one, len(owners))]
+    sums = [moments_with_missing(open_table(owner, missing="mean")) for owner in owners]
+    return [packet for one in sums for packet in share_missing_moments(one, len(owners))]
 
 
 def filled(owners: list[Floats]) -> tuple[Floats, Floats]:

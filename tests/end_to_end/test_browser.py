@@ -16,7 +16,7 @@ import pytest
 
 from harness.browser import browser, needs_browser
 from ppca.cli.terminal import Terminal
-from ppca.cli.trial import RECEIVER, Stage
+from ppca.cli.trial import RECEIVER, TrialRun
 from ppca.cli.walkthrough import Hospitals
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]
@@ -47,7 +47,7 @@ def pages_of(folder: Path) -> Iterator[str]:
 
 @needs_browser
 def test_a_job_from_the_approval_to_the_result(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Terminal(quiet=True))
+    stage = TrialRun(tmp_path, Terminal(quiet=True))
     (tmp_path / "data").mkdir()
     owners = {name.lower(): path for name, path in Hospitals().write(tmp_path / "data").items()}
     first, *others = owners

@@ -14,7 +14,7 @@ import pytest
 from harness.commands import ppca
 from harness.waiting import PATIENCE
 from ppca.cli.fetch import verified
-from ppca.cli.trial import Stage
+from ppca.cli.trial import TrialRun
 from ppca.member.fetching import EVIDENCE, Evidence
 
 pytestmark = pytest.mark.processes
@@ -69,13 +69,13 @@ def test_owners_of_rows(tmp_path: Path) -> None:
 def test_owners_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The four servers are processes; the members' commands run in this one."""
 
-    def run(self: Stage, member: str, *words: str, shown: bool = True) -> str:
+    def run(self: TrialRun, member: str, *words: str, shown: bool = True) -> str:
         state = str((self.folder / member / "state").resolve())
         done = ppca(self.folder / member, *words, PPCA_STATE=state, COLUMNS="110")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    monkeypatch.setattr(Stage, "run", run)
+    monkeypatch.setattr(TrialRun, "run", run)
     monkeypatch.setattr("ppca.cli.trial.START_SECONDS", PATIENCE)
     done = ppca(tmp_path, "trial", "--vertical")
     assert done.returncode == 0, done.stderr

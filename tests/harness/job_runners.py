@@ -35,7 +35,7 @@ from ppca.runtime.failure import SUSPECT, Failure
 from ppca.server import job_runner as module
 from ppca.server.job_runner import JobRunner
 from ppca.server.router import Router
-from ppca.server.work import AttemptFailed, Done, Work
+from ppca.server.work import AttemptFailed, AttemptInput, Done
 from ppca.transport import open_listener
 
 OWNER_KEY = SealingKey()
@@ -63,14 +63,14 @@ class Hall:
             self.held = False
             self.lock.notify_all()
 
-    def attempt(self, work: Work, router: Router, forks: Any, progress: Any = None) -> FakeAttempt:
+    def attempt(self, work: AttemptInput, router: Router, forks: Any, progress: Any = None) -> FakeAttempt:
         return FakeAttempt(self, work)
 
 
 class FakeAttempt:
     """Stands for `Attempt`."""
 
-    def __init__(self, hall: Hall, work: Work) -> None:
+    def __init__(self, hall: Hall, work: AttemptInput) -> None:
         self.hall, self.work, self.begun, self._killed = hall, work, False, ""
 
     def kill(self, why: str = "this server stopped the attempt") -> None:
@@ -130,7 +130,7 @@ class Federation:
         self.membership = membership()
         self.hall = Hall(duration)
         monkeypatch.setattr("ppca.server.attempts.Attempt", self.hall.attempt)
-        monkeypatch.setattr(module, "TICK", 0.1)
+        monkeypatch.setattr(module, "POLL_INTERVAL", 0.1)
         monkeypatch.setattr("ppca.server.contributions.Checker", CheckerHere)
         monkeypatch.setattr("os.fsync", lambda descriptor: None)  # what is tested is not the disk
         tables = {
@@ -151,7 +151,7 @@ class Federation:
             ]
             for each in self.server_states:
                 each.attend(asyncio.get_running_loop())
-            tasks = [asyncio.create_task(job_runner.conduct()) for job_runner in self.job_runners]
+            tasks = [asyncio.create_task(job_runner.run()) for job_runner in self.job_runners]
             tasks += [asyncio.create_task(self._pass_on(server)) for server in range(4)]
             try:
                 async with asyncio.timeout(seconds):
@@ -174,7 +174,7 @@ class Federation:
     async def _pass_on(self, server: int) -> None:
         """Bring what one server takes in to the other three, as replication does."""
         mine = self.server_states[server]
-        with mine.news() as queue:
+        with mine.events() as queue:
             while True:
                 event = await queue.get()
                 item = mine.mailbox.get(event["header"].digest) if "header" in event else None

@@ -16,7 +16,7 @@ from ppca.jobs.kept import SUMS
 from ppca.jobs.loading import as_data, job_of
 from ppca.jobs.registry import openings
 from ppca.jobs.spec import JobSpec
-from ppca.jobs.uploads import Uploads
+from ppca.jobs.uploads import JobUploads
 from ppca.protocol import (
     InputPacket,
     Opening,
@@ -54,7 +54,7 @@ class LockstepServers:
     openings: list[list[Opening]] = field(default_factory=list)
     public: list[Mapping[str, Any]] = field(default_factory=list)
     stores: list[dict[str, Any]] = field(default_factory=lambda: [{} for _ in range(4)])
-    uploads: list[Uploads] = field(default_factory=list)
+    uploads: list[JobUploads] = field(default_factory=list)
     parties: list[Party] = field(default_factory=list)
     traffic: Traffic | None = None
     running: bool = True
@@ -82,7 +82,7 @@ class LockstepServers:
     def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
         """See `Servers.run_job`."""
         job = job_of(as_data(job))  # as it reaches a server
-        self.uploads = uploads = [Uploads(seat) for seat in range(4)]
+        self.uploads = uploads = [JobUploads(seat) for seat in range(4)]
         try:
             for chunk in chunks:
                 for seat in range(4):

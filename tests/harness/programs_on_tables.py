@@ -9,7 +9,7 @@ import numpy as np
 from ppca.algorithms.second_moments import Blocks, second_moments
 from ppca.jobs.pools import submitter
 from ppca.jobs.spool import Spool
-from ppca.jobs.uploads import Uploads
+from ppca.jobs.uploads import JobUploads
 from ppca.protocol import Party, SecretArray
 from ppca.runtime import PerServer
 
@@ -23,7 +23,7 @@ async def moments(
     party: Party, *inputs: SecretArray, tables: list[int], rows: int, starts: list[int], workers: int | str
 ) -> Any:
     """The sums of the rows of several tables, opened: products and columns, computed in six pieces by the workers."""
-    uploads = Uploads(party.seat)
+    uploads = JobUploads(party.seat)
     for table, part in zip(tables, inputs, strict=True):
         spool = uploads.rows.setdefault(table, Spool(part.shape[1] * part.dtype.limbs))
         spool.append(len(part), [(False, np.ascontiguousarray(split)) for split in part.data])

@@ -13,7 +13,7 @@ from ppca.jobs.chunks import Chunk
 from ppca.server.attempt import Attempt
 from ppca.server.forking import ForkServer
 from ppca.server.router import Router
-from ppca.server.work import AttemptFailed, Done, Work
+from ppca.server.work import AttemptFailed, AttemptInput, Done
 from ppca.transport import open_listener
 
 
@@ -29,9 +29,9 @@ class RealServers:
         for router in self.routers:
             router.close()
 
-    def work(self, server: int, job: dict[str, Any], chunks: Iterable[Chunk] = (), **fields: Any) -> Work:
+    def work(self, server: int, job: dict[str, Any], chunks: Iterable[Chunk] = (), **fields: Any) -> AttemptInput:
         fields = {"session": b"session", "timeout": PATIENCE, "start_timeout": PATIENCE, **fields}
-        return Work(
+        return AttemptInput(
             server=server,
             addresses=self.addresses,
             tls=self.members.tls(OPERATOR_OF[server]),

@@ -23,7 +23,7 @@ from ppca.federation.state import Objects
 from ppca.jobs.forms import compute, digest_of
 from ppca.jobs.loading import job_of
 from ppca.jobs.registry import openings
-from ppca.jobs.uploads import Uploads
+from ppca.jobs.uploads import JobUploads
 from ppca.member import contributing
 from ppca.member.fetching import KINDS, Evidence
 from ppca.owner.tables.options import DEFAULTS
@@ -163,7 +163,7 @@ class WholeJob:
         """One attempt: the unsealed result. Raises what the program raises."""
         works = [job_runner.attempts.work(self.job, "start") for job_runner in self.job_runners]
         parties, job = local_parties(), job_of(works[0].job)
-        uploads = [Uploads(seat) for seat in range(4)]
+        uploads = [JobUploads(seat) for seat in range(4)]
         for party, work, mine in zip(parties, works, uploads, strict=True):
             party.openings = limits([line.rule() for line in openings(job)])
             party.store = dict(work.kept)

@@ -18,7 +18,7 @@ from harness.api_ports import OPERATORS, Doors
 from ppca.cli.main import app
 from ppca.member import doctor_files
 from ppca.member.doctor import Doctor, Patient
-from ppca.member.doctor_links import Link
+from ppca.member.doctor_links import DoctorConnection
 from ppca.member.doctor_report import Finding, Findings
 from ppca.runtime.files import write_whole
 from ppca.runtime.machine import machine_bytes
@@ -275,9 +275,11 @@ def test_a_full_disk(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what servers answer ------------------------------------------------------------------------------------------------
 
 
-def link(doors: Doors, name: str) -> Link:
+def link(doors: Doors, name: str) -> DoctorConnection:
     identity, membership = doors.identities[name], doors.membership(name)
-    return Link(membership.servers[0], PinnedTls(issue_leaf(name, identity.key), membership.keys, membership.operators))
+    return DoctorConnection(
+        membership.servers[0], PinnedTls(issue_leaf(name, identity.key), membership.keys, membership.operators)
+    )
 
 
 @pytest.mark.parametrize(

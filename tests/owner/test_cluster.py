@@ -16,9 +16,9 @@ from ppca.owner import cluster as clusters
 from ppca.owner import dask_moments
 from ppca.owner.cluster import QUIET, TlsFiles, cluster
 from ppca.owner.errors import BadValue, NoRows, OwnerError, UnreadableData
-from ppca.owner.missing_moments import gap_sums
+from ppca.owner.missing_moments import moments_with_missing
 from ppca.owner.moments import moments
-from ppca.owner.rows import gap_sums_of, sums_of
+from ppca.owner.rows import missing_moments_of, sums_of
 from ppca.owner.tables import arrow
 from ppca.owner.tables.opening import open_table
 from ppca.owner.tables.options import ReadOptions
@@ -76,14 +76,14 @@ def test_few_portions_are_under_way(client: Any, folder: Path, monkeypatch: pyte
     """Never more than the window have been started and not merged, and of merged sums log2 of their number are held."""
     monkeypatch.setattr(arrow, "PORTION_NUMBERS", 1)
     most = {"running": 0, "held": 0}
-    merge = dask_moments._Course._merge
+    merge = dask_moments._PartScheduler._merge
 
     def counted(job_state: Any, future: Any) -> None:
         most["running"] = max(most["running"], len(job_state.running) + 1)
         merge(job_state, future)
         most["held"] = max(most["held"], len(job_state.held))
 
-    monkeypatch.setattr(dask_moments._Course, "_merge", counted)
+    monkeypatch.setattr(dask_moments._PartScheduler, "_merge", counted)
     sums_of(open_table(folder, dask=True))
     assert most["running"] <= 2 * dask_moments.PORTIONS_PER_THREAD
     assert most["held"] <= 5  # 14 + 1 + 17 = 32 portions
@@ -94,8 +94,8 @@ def test_gaps_and_dropped_rows(client: Any, folder: Path) -> None:
     holes[np.random.default_rng(3).random(X.shape) < 0.1] = np.nan
     holes[:600, 2] = np.nan  # the first portions have no complete row
     path = write(folder / "holes.parquet", holes)
-    found = gap_sums_of(open_table(path, dask=True, missing="mean"))
-    wanted = gap_sums(open_table(holes, missing="mean"))
+    found = missing_moments_of(open_table(path, dask=True, missing="mean"))
+    wanted = moments_with_missing(open_table(holes, missing="mean"))
     assert found.counts.tolist() == wanted.counts.tolist()
     assert np.abs(found.gram - wanted.gram).max() <= 1e-14 * wanted.gram.max()
     table = open_table(path, dask=True, missing="drop")

@@ -12,9 +12,9 @@ import pytest
 from harness.lockstep import LockstepServers
 from ppca import PCA
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
-from ppca.owner.missing_moments import gap_sums
+from ppca.owner.missing_moments import moments_with_missing
 from ppca.owner.moments import Moments, moments
-from ppca.owner.rows import gap_sums_of, sums_of
+from ppca.owner.rows import missing_moments_of, sums_of
 from ppca.owner.tables.opening import open_table
 from ppca.owner.tables.records import Records
 
@@ -113,12 +113,12 @@ def test_gaps(client: Any) -> None:
     holes = X.copy()
     holes[np.random.default_rng(2).random(X.shape) < 0.2] = np.nan
     holes[:3000, 3] = np.nan  # partitions without a value in this column
-    wanted = gap_sums(open_table(holes, missing="mean"))
+    wanted = moments_with_missing(open_table(holes, missing="mean"))
     for data in (frame(holes), dask_array.from_array(holes, chunks=(900, 2))):
-        found = gap_sums_of(open_table(data, missing="mean"))
+        found = missing_moments_of(open_table(data, missing="mean"))
         assert found.counts.tolist() == wanted.counts.tolist()
         assert np.allclose(found.mean, wanted.mean, rtol=0, atol=1e-14)
         assert np.abs(found.gram - wanted.gram).max() <= 1e-14 * wanted.gram.max()
     holes[:, 3] = np.nan
     with pytest.raises(BadValue, match="column 'd' has no value in any row"):
-        gap_sums_of(open_table(frame(holes), missing="mean"))
+        missing_moments_of(open_table(frame(holes), missing="mean"))

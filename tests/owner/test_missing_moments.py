@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
-from ppca.owner.missing_moments import MissingMoments, gap_sums
+from ppca.owner.missing_moments import MissingMoments, moments_with_missing
 from ppca.owner.moments import moments
-from ppca.owner.rows import gap_sums_of
+from ppca.owner.rows import missing_moments_of
 from ppca.owner.tables.opening import open_table
 
 Floats = NDArray[np.float64]
@@ -24,7 +24,7 @@ U = 2.0**-53
 
 
 def sums_of(x: Floats, chunk_rows: int | None = None) -> MissingMoments:
-    return gap_sums(open_table(x, missing="mean"), chunk_rows=chunk_rows)
+    return moments_with_missing(open_table(x, missing="mean"), chunk_rows=chunk_rows)
 
 
 def exact(x: Floats) -> tuple[list[Fraction], Floats]:
@@ -127,9 +127,9 @@ def test_merge_is_that_of_all_rows_in_any_order() -> None:
 def test_result_does_not_depend_on_threads_or_precision_of_exact_input() -> None:
     x = np.random.default_rng(6).normal(size=(20_000, 5)).astype(np.float32)
     x[::3, 1] = np.nan
-    first = gap_sums(open_table(x, missing="mean"), chunk_rows=1000, threads=1)
+    first = moments_with_missing(open_table(x, missing="mean"), chunk_rows=1000, threads=1)
     for table in (x.astype(np.float64), np.asfortranarray(x)):
-        other = gap_sums(open_table(table, missing="mean"), chunk_rows=1000, threads=3)
+        other = moments_with_missing(open_table(table, missing="mean"), chunk_rows=1000, threads=3)
         assert (other.gram == first.gram).all()
         assert (other.mean == first.mean).all()
 
@@ -146,7 +146,7 @@ def test_files_with_gaps(tmp_path: Path, kind: str) -> None:
     else:
         getattr(frame, f"to_{kind}")(path, index=False)
     table = open_table(path, columns=["b", "a"], missing="mean").choose(["a", "b"])
-    found, wanted = gap_sums(table), sums_of(frame[["a", "b"]].to_numpy())
+    found, wanted = moments_with_missing(table), sums_of(frame[["a", "b"]].to_numpy())
     assert found.counts.tolist() == [40, 30]
     np.testing.assert_allclose(found.gram, wanted.gram, rtol=0, atol=1e-13)
 
@@ -155,7 +155,7 @@ def test_what_is_refused() -> None:
     x = np.ones((5000, 3))
     x[1:, 1] = np.nan
     with pytest.raises(BadValue, match=r"column 2 has a missing value .* in row 2 "):
-        gap_sums(open_table(x), chunk_rows=1000)  # this owner refuses them, whatever others do
+        moments_with_missing(open_table(x), chunk_rows=1000)  # this owner refuses them, whatever others do
     x[4321, 0] = -np.inf
     with pytest.raises(BadValue, match=r"column 1 has an infinite value \(-inf\) in row 4,322"):
         sums_of(x, 1000)
@@ -167,7 +167,7 @@ def test_what_is_refused() -> None:
     x[:, 1] = np.nan
     x[4321, 0] = 1.0
     with pytest.raises(BadValue, match="column 2 has no value in any row, and so no mean") as caught:
-        gap_sums_of(open_table(x, missing="mean"))
+        missing_moments_of(open_table(x, missing="mean"))
     assert (caught.value.columns, caught.value.options) == (("2",), ("drop",))
 
 
@@ -181,8 +181,8 @@ def test_integers_that_doubles_do_not_tell_apart(deviation: int, chunk_rows: int
     for kind, middle in ((np.int64, 2**62 + 1), (np.uint64, 2**63)):
         far = np.ma.masked_array((near.astype(object) + middle).astype(kind), holes)
         wanted = sums_of(np.where(holes, np.nan, near))
-        whole = gap_sums(open_table(far, missing="mean"), chunk_rows=chunk_rows)
-        parts = [gap_sums(open_table(part, missing="mean")) for part in (far[:100], far[100:])]
+        whole = moments_with_missing(open_table(far, missing="mean"), chunk_rows=chunk_rows)
+        parts = [moments_with_missing(open_table(part, missing="mean")) for part in (far[:100], far[100:])]
         for found in (whole, parts[0].merge(parts[1])):
             assert found.counts.tolist() == wanted.counts.tolist()
             assert np.abs(found.gram - wanted.gram).max() <= 1e-12 * wanted.gram.max()

@@ -95,12 +95,12 @@ def test_small_objects_of_an_operator_have_a_limit_of_bytes(tmp_path: Path) -> N
     door = Door(tmp_path, at_most=1 << 20, bytes_per_member=1 << 20)
     door.mailbox.put(make("north", "envelope", OF, bytes(1 << 20)))
     with pytest.raises(NotNow, match="the store of this server is full"):
-        door.check_room("north", 1)
+        door.check_quota("north", 1)
     for _ in range(17):  # a full store takes them up to that limit
-        door.check_room("delta", 60_000)
+        door.check_quota("delta", 60_000)
         door.mailbox.put(make("delta", "audit", OF, secrets.token_bytes(60_000)))
     with pytest.raises(NotNow, match="delta has stored as much"):
-        door.check_room("delta", 60_000)
+        door.check_quota("delta", 60_000)
 
 
 def test_results_that_members_ask_for_do_not_silence_a_server(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_results_that_members_ask_for_do_not_silence_a_server(tmp_path: Path) ->
     door.mailbox.close()
     door = Door(tmp_path, bytes_per_member=1 << 20)  # also after a restart
     with pytest.raises(NotNow, match="alpha has stored as much"):
-        door.check_room("alpha", SMALL + 1)
-    door.check_room("alpha", SMALL)
+        door.check_quota("alpha", SMALL + 1)
+    door.check_quota("alpha", SMALL)
     door.tell(*STORY)
     door.mailbox.drop(OF.id, ["result"])
-    door.check_room("alpha", SMALL + 1)
+    door.check_quota("alpha", SMALL + 1)
 
 
 def test_every_kind_has_its_wrong_authors() -> None:

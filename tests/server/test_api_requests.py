@@ -157,7 +157,7 @@ def test_too_many_requests_of_one_member(tmp_path: Path, loop: Loop, monkeypatch
 
 
 def test_too_many_streams_of_one_member(seat: OneServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppca.server.news.STREAMS", 2)
+    monkeypatch.setattr("ppca.server.event_streams.MAX_STREAMS", 2)
     seat.tell(seat.story[0])
     streams = [seat.client("north").events() for _ in range(2)]
     assert [next(each)[0] for each in streams] == ["object", "object"]
@@ -171,7 +171,7 @@ def test_a_member_that_sees_nothing_of_many_objects_does_not_stop_the_server(
 ) -> None:
     """Its stream of news passed over all objects in one go: with very many of them nobody else was served meanwhile."""
     seat.tell(*seat.story)
-    monkeypatch.setattr("ppca.server.news.AT_A_TIME", 1)
+    monkeypatch.setattr("ppca.server.event_streams.OBJECTS_PER_WRITE", 1)
     turns, reads = 0, list[int]()
     real = seat.server_state.mailbox.since
 

@@ -37,7 +37,7 @@ def broken(*_: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("part", ["router", "job_runner", "door"])
+@pytest.mark.parametrize("part", ["router", "job_runner", "api_port"])
 def test_the_death_of_a_part_ends_the_server(tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(daemon: Daemon) -> None:
         if part == "router":
@@ -46,7 +46,7 @@ def test_the_death_of_a_part_ends_the_server(tmp_path: Path, part: str, monkeypa
         elif part == "job_runner":
             monkeypatch.setattr(daemon.job_runner.server_state.mailbox, "jobs", broken)
         else:
-            next(iter(daemon._door.accepting)).cancel()
+            next(iter(daemon._api_port.accepting)).cancel()
 
     async def body() -> None:
         daemon = Daemon(settings(tmp_path))

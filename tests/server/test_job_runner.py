@@ -20,15 +20,15 @@ def test_it_ends_though_news_come_in_the_same_moment(tmp_path: Path, steps: int)
     server_state, router = federation.server_state(tmp_path), Router(open_listener())
 
     async def body() -> None:
-        conducting = asyncio.create_task(JobRunner(server_state, router).conduct())
+        running = asyncio.create_task(JobRunner(server_state, router).run())
         await asyncio.sleep(0.05)
         server_state._spread({})
         for _ in range(steps):
             await asyncio.sleep(0)
-        conducting.cancel()
-        done, _ = await asyncio.wait([conducting], timeout=PATIENCE)
+        running.cancel()
+        done, _ = await asyncio.wait([running], timeout=PATIENCE)
         assert done, "it goes on"
-        assert conducting.cancelled()
+        assert running.cancelled()
 
     try:
         asyncio.run(body())

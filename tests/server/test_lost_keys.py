@@ -126,9 +126,9 @@ def test_a_damaged_key_is_repaired_when_the_server_starts(federation: Federation
         job_runner = federation.job_runners[0]
         for each in federation.job_runners:
             each.scheduler.proposes = False
-        job_runner._note_starts()  # as at the start of the process
-        job_runner._advance_safely(of.id)
-        await federation.until(lambda: of.id not in job_runner._unmended)
+        job_runner._note_earlier_attempts()  # as at the start of the process
+        job_runner._advance_or_log(of.id)
+        await federation.until(lambda: of.id not in job_runner._unchecked_keys)
         offer = federation.server_states[0].mailbox.objects(of.id).offer("alpha", of_server=True)
         assert offer is not None
         assert offer.about["again"] == 1

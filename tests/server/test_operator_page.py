@@ -106,7 +106,7 @@ class PageServer:
         self.url = ""
 
     @contextmanager
-    def news(self) -> Iterator[asyncio.Queue[Any]]:
+    def events(self) -> Iterator[asyncio.Queue[Any]]:
         queue: asyncio.Queue[Any] = asyncio.Queue()
         self.queues.add(queue)
         try:
@@ -117,13 +117,13 @@ class PageServer:
     def tell(self, now: dict[str, Any]) -> None:
         self.now = now
         for queue in self.queues:
-            queue.put_nowait("news")
+            queue.put_nowait("event")
 
 
 @asynccontextmanager
 async def served(now: dict[str, Any]) -> AsyncIterator[PageServer]:
     seat = PageServer(now)
-    page = OperatorPage(lambda: json.loads(json.dumps(seat.now)), seat.news, lambda: {"server": 0, "links_up": 3})
+    page = OperatorPage(lambda: json.loads(json.dumps(seat.now)), seat.events, lambda: {"server": 0, "links_up": 3})
     async with served_by(page) as seat.url:
         yield seat
 
@@ -246,7 +246,9 @@ def test_the_facts_of_a_real_seat(tmp_path: Path) -> None:
     settled: dict[str, Any] = {}
 
     async def body() -> None:
-        page = OperatorPage(lambda: found_facts(server_state, job_runner, followers, settled), server_state.news, dict)
+        page = OperatorPage(
+            lambda: found_facts(server_state, job_runner, followers, settled), server_state.events, dict
+        )
         async with served_by(page) as url:
             status, text, _ = await ask(url + "/")
             assert status == 200

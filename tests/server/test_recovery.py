@@ -73,7 +73,7 @@ def test_a_kill_in_an_attempt_and_a_damaged_job_do_not_stop_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """The server never started again; other jobs must go on, and this one when its file has come back."""
-    monkeypatch.setattr(module, "TICK", 0.1)
+    monkeypatch.setattr(module, "POLL_INTERVAL", 0.1)
     other = job(name="other")
     with server(tmp_path) as before:
         tell(before, STORY[: KINDS.index("ended")])
@@ -84,7 +84,7 @@ def test_a_kill_in_an_attempt_and_a_damaged_job_do_not_stop_the_server(
 
         async def body() -> None:
             after.attend(asyncio.get_running_loop())
-            running = asyncio.create_task(job_runner(after).conduct())
+            running = asyncio.create_task(job_runner(after).run())
             offered = lambda: after.mailbox.objects(other.id).offer("alpha", of_server=True)  # noqa: E731
             await eventually(lambda: running.done() or offered() is not None, "other jobs do not go on")
             assert not running.done(), running.exception()
@@ -400,7 +400,7 @@ def test_the_file_of_a_job_that_is_over_and_erased_is_not_read_again(
         real = of.admission.job
         monkeypatch.setattr(of.admission, "job", lambda job: pytest.fail("its file was read"))
         at.advance(OF.id)
-        assert at._resting[OF.id] > time.monotonic()
+        assert at._next_check_at[OF.id] > time.monotonic()
         monkeypatch.setattr(of.admission, "job", real)
         ahead(monkeypatch, 31)
         hear(of, 31, 31, 31)

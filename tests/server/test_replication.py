@@ -61,7 +61,7 @@ def three(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(module, "PAUSES", (0.1,))
     monkeypatch.setattr(module, "RETRY", 0.5)
     monkeypatch.setattr(module, "MEND", 0.1)
-    monkeypatch.setattr("ppca.server.news.HEARTBEAT", 0.3)
+    monkeypatch.setattr("ppca.server.event_streams.HEARTBEAT", 0.3)
     made = ServerStates(tmp_path, loop)
     with served(made.server_states[0], loop), served(made.server_states[1], loop), served(made.server_states[2], loop):
         yield made
@@ -217,7 +217,7 @@ def test_a_peer_that_talks_nonsense_does_not_stop_a_seat(
         raise ConnectionError
 
     with monkeypatch.context() as patch:
-        patch.setattr("ppca.server.news.News._tell_news", nonsense)
+        patch.setattr("ppca.server.event_streams.EventStreams._send_events", nonsense)
         following = three.follow(1, 0)
         until(lambda: three.followers[1].links[0]["why"] not in ("", "not tried yet"))
         assert not following.done()

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import typer
 
-from .errors import complaints
+from .errors import error_messages
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def bench(context: typer.Context) -> None:
     """Measure kernels, operations, solvers and whole jobs on this machine (in a checkout)."""
-    with complaints():
+    with error_messages():
         if not (CHECKOUT / "benchmarks" / "__main__.py").is_file():
             raise ValueError(
                 "benchmarks are part of a checkout, not of the installed package: clone it, then `make bench`"

@@ -42,7 +42,7 @@ def demo(
     from .fit import fit_shown, id_names, settings_of
     from .folder import check_free, whole_folder
     from .result import FILES, REPORT, print_account, print_openings, print_scree, write_result
-    from .walkthrough import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
+    from .walkthrough import COMPONENTS, Hospitals, Institutions, ModelResult, ratio_error
 
     console, scene = Terminal(), Institutions() if vertical else Hospitals()
     known = (*FILES, *(name for each in (Hospitals, Institutions) for name in (each.folder, *each.figures)))
@@ -55,7 +55,7 @@ def demo(
         plan = Plan(JointPCA(components=COMPONENTS), standardize=True, partition=partition)
         fitted, _ = fit_shown(plan, tables, LocalServers(tls=tls))
         model = fitted.model
-        joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
+        joint = ModelResult("joint on shares", model.rows, model.components, model.explained_variance_ratio)
         settings = settings_of(fitted, tls, id=id_names(partition), data=scene.data)
         write_result(folder, fitted, title=scene.title, settings=settings, owners=list(files))
         if figures := scene.figures if find_spec("matplotlib") else ():

@@ -50,7 +50,7 @@ REMEDIES = {
 
 
 @contextmanager
-def complaints(offered: Container[str] = (), advice: str = "") -> Iterator[None]:
+def error_messages(offered: Container[str] = (), advice: str = "") -> Iterator[None]:
     """Turn errors that a user can act on into a message; anything else is a bug and keeps its traceback.
 
     offered: options that may be advised. advice: a note below errors about owners' data.

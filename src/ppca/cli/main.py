@@ -26,7 +26,7 @@ from . import (
     trial,
     ui,
 )
-from .errors import complaints
+from .errors import error_messages
 from .surroundings import check_surroundings
 from .terminal import Terminal
 
@@ -76,7 +76,7 @@ def options(
     ] = False,
 ) -> None:
     """Joint PCA over private data: several owners, one result, and no owner shows its rows."""
-    with complaints():
+    with error_messages():
         check_surroundings()
 
 

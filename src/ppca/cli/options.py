@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from ..owner.tables.options import ReadOptions, settable
-from .errors import complaints
+from .errors import error_messages
 
 if TYPE_CHECKING:
     from ..estimator.partition import Columns
@@ -45,7 +45,7 @@ class Help(dict[str, str | None]):
 
 
 def command(advice: str = "") -> Callable[[Command], Command]:
-    """Turn a function into a command: groups become options, and errors become messages (see `complaints`).
+    """Turn a function into a command: groups become options, and errors become messages (see `error_messages`).
 
     Options of groups are listed after the other ones. advice: a note below errors about owners' data.
     """
@@ -58,7 +58,7 @@ def command(advice: str = "") -> Callable[[Command], Command]:
 
         @functools.wraps(function)
         def wrapper(**given: Any) -> None:
-            with complaints(names, advice):
+            with error_messages(names, advice):
                 function(**{each.name: _value(each.name, each.annotation, given) for each in known})
 
         wrapper.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ..html.formats import counted
-from ..runtime.servers import Progress as Told
+from ..runtime.servers import Progress as ProgressCallback
 from .errors import printable
 from .terminal import Terminal
 
@@ -61,7 +61,7 @@ class StageLines:
 
 
 @contextmanager
-def stage_bars(*, quiet: bool = False) -> Iterator[Told]:
+def stage_bars(*, quiet: bool = False) -> Iterator[ProgressCallback]:
     """Lines on standard error while a job runs; they stay when it is done."""
     console = Terminal(stderr=True, quiet=quiet)
     if quiet or not console.is_terminal:

@@ -30,7 +30,7 @@ from .terminal import Terminal
 ENDINGS = (".npz", ".npy", ".json")
 
 
-class FileRefused(ValueError):
+class ArrayFileRefused(ValueError):
     """A file cannot be read or written as asked; the message says what to do."""
 
 
@@ -79,7 +79,7 @@ def run(
 
 def _load(path: Path) -> Any:
     if path.suffix not in (".npy", ".csv"):
-        raise FileRefused(f"{path}: only .npy and .csv can be read; save the array with numpy.save")
+        raise ArrayFileRefused(f"{path}: only .npy and .csv can be read; save the array with numpy.save")
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
@@ -87,10 +87,10 @@ def _load(path: Path) -> Any:
             warnings.filterwarnings("error", "loadtxt: input contained no data")
             return np.loadtxt(path, delimiter=",", ndmin=1)
     except OSError as error:
-        raise FileRefused(f"cannot read {path}: {error.strerror or error}") from None
+        raise ArrayFileRefused(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, EOFError, UserWarning) as error:
         hint = "; a .csv here has numbers only, no line of names" if path.suffix == ".csv" else ""
-        raise FileRefused(f"cannot read {path}: {error}{hint}") from None
+        raise ArrayFileRefused(f"cannot read {path}: {error}{hint}") from None
 
 
 def _parameters(texts: list[str]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def trial(
         from .walkthrough import Hospitals, Institutions
 
         _clear(output)
-        stage = Stage(output, Terminal(quiet=quiet))
+        stage = TrialRun(output, Terminal(quiet=quiet))
         scene = Institutions() if vertical else Hospitals()
         files = scene.write(output / "data")
         owners = {name.lower(): path for name, path in files.items()}
@@ -104,7 +104,7 @@ def _clear(folder: Path) -> None:
     (folder / "data").mkdir()
 
 
-class Stage:
+class TrialRun:
     """The members of the trial, and what they do one after the other."""
 
     def __init__(self, folder: Path, console: Terminal) -> None:
@@ -263,11 +263,11 @@ class Stage:
 
         from ..receiver import PCAModel
         from .demo import TOLERANCE
-        from .walkthrough import Finding, Walkthrough, ratio_error
+        from .walkthrough import ModelResult, Walkthrough, ratio_error
 
         assert isinstance(scene, Walkthrough)
         model = PCAModel.load(self.folder / "result" / "model.json")
-        joint = Finding("joint", model.rows, model.components, np.asarray(model.explained_variance_ratio))
+        joint = ModelResult("joint", model.rows, model.components, np.asarray(model.explained_variance_ratio))
         worst = ratio_error(joint, scene.truth)
         self.say(f"Beside scikit-learn on the pooled table: explained-variance ratios differ by at most {worst:.1e}.")
         if not worst <= TOLERANCE:

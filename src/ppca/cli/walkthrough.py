@@ -31,7 +31,7 @@ INK, JOINT = "#1c2733", "#1f5f8b"
 
 
 @dataclass(frozen=True)
-class Finding:
+class ModelResult:
     """Result of a PCA of standardised data: components in rows, and the fraction of variance of each."""
 
     name: str
@@ -40,22 +40,22 @@ class Finding:
     ratios: Floats
 
 
-def plain_pca(name: str, table: Floats) -> Finding:
+def plain_pca(name: str, table: Floats) -> ModelResult:
     """scikit-learn's answer on a table in the clear."""
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import StandardScaler
 
     found = PCA(COMPONENTS).fit(StandardScaler().fit_transform(table))
-    return Finding(name, len(table), found.components_, found.explained_variance_ratio_)
+    return ModelResult(name, len(table), found.components_, found.explained_variance_ratio_)
 
 
-def ratio_error(finding: Finding, truth: Finding) -> float:
-    return float(np.abs(finding.ratios - truth.ratios).max())
+def ratio_error(result: ModelResult, truth: ModelResult) -> float:
+    return float(np.abs(result.ratios - truth.ratios).max())
 
 
-def angle(finding: Finding, truth: Finding, count: int) -> float:
+def angle(result: ModelResult, truth: ModelResult, count: int) -> float:
     """Largest angle between the spaces of the first `count` components, in degrees."""
-    ours, theirs = finding.components[:count], truth.components[:count]
+    ours, theirs = result.components[:count], truth.components[:count]
     outside = ours - ours @ theirs.T @ theirs  # its norm is the sine, exact for small angles too
     return float(np.degrees(np.arcsin(min(1.0, float(np.linalg.norm(outside, 2))))))
 
@@ -72,18 +72,18 @@ class Walkthrough(ABC):
     figures: tuple[str, ...]
     options: str = ""
     partition: str | Columns = "rows"
-    truth: Finding
+    truth: ModelResult
 
     @abstractmethod
     def write(self, folder: Path) -> dict[str, Path]:
         """Write the owners' tables; a file for every owner's name."""
 
     @abstractmethod
-    def compare(self, console: Console, joint: Finding) -> None:
+    def compare(self, console: Console, joint: ModelResult) -> None:
         """Print the joint result beside the truth."""
 
     @abstractmethod
-    def draw(self, folder: Path, model: PCAModel, joint: Finding) -> None:
+    def draw(self, folder: Path, model: PCAModel, joint: ModelResult) -> None:
         """Draw the figures."""
 
 
@@ -136,14 +136,14 @@ class Hospitals(Walkthrough):
             for name, table in self.tables.items()
         }
 
-    def compare(self, console: Console, joint: Finding) -> None:
+    def compare(self, console: Console, joint: ModelResult) -> None:
         table = Table(title="Compared with scikit-learn on the pooled table", title_justify="left")
         table.add_column("owner")
         for heading in ("rows", "ratio error", "angle 1", "angle 1-2", f"angle 1-{COMPONENTS}"):
             table.add_column(heading, justify="right")
-        for finding in (joint, *self.alone):
-            angles = [_degrees(angle(finding, self.truth, count)) for count in (1, 2, COMPONENTS)]
-            table.add_row(finding.name, str(finding.rows), f"{ratio_error(finding, self.truth):.1e}", *angles)
+        for result in (joint, *self.alone):
+            angles = [_degrees(angle(result, self.truth, count)) for count in (1, 2, COMPONENTS)]
+            table.add_row(result.name, str(result.rows), f"{ratio_error(result, self.truth):.1e}", *angles)
         console.print(table)
         console.print(
             "ratio error: largest difference of an explained-variance ratio; angle 1-2: between the planes of "
@@ -152,19 +152,19 @@ class Hospitals(Walkthrough):
             soft_wrap=True,
         )
 
-    def draw(self, folder: Path, model: PCAModel, joint: Finding) -> None:
+    def draw(self, folder: Path, model: PCAModel, joint: ModelResult) -> None:
         self._draw_comparison(folder / self.figures[0], joint)
         self._draw_projection(folder / self.figures[1], model)
 
-    def _draw_comparison(self, path: Path, joint: Finding) -> None:
+    def _draw_comparison(self, path: Path, joint: ModelResult) -> None:
         """Plot the explained variance of each owner, and the angles between its components and the pooled ones."""
         figure, (left, right) = _axes(2, 11, 4.4)
         numbers = range(1, COMPONENTS + 1)
         _draw_ratios(left, self.truth, joint)
         right.set_yscale("log")
-        for finding, colour in zip(self.alone, COLOURS, strict=True):
-            left.plot(numbers, finding.ratios, "o--", color=colour, markersize=5, label=finding.name)
-            right.plot(numbers, [angle(finding, self.truth, n) for n in numbers], "o--", color=colour, markersize=5)
+        for result, colour in zip(self.alone, COLOURS, strict=True):
+            left.plot(numbers, result.ratios, "o--", color=colour, markersize=5, label=result.name)
+            right.plot(numbers, [angle(result, self.truth, n) for n in numbers], "o--", color=colour, markersize=5)
         right.plot(numbers, [max(angle(joint, self.truth, n), 1e-9) for n in numbers], "o-", color=JOINT, markersize=6)
         right.set(xlabel="number of components", title="Angle to the pooled components (degrees)", xticks=numbers)
         left.legend(frameon=False)
@@ -233,7 +233,7 @@ class Institutions(Walkthrough):
             files[owner] = _save(path, ["patient", *self.names[at]], ([f"P{row:04d}", *line] for row, line in lines))
         return files
 
-    def compare(self, console: Console, joint: Finding) -> None:
+    def compare(self, console: Console, joint: ModelResult) -> None:
         console.print(
             f"{joint.rows} patients are known to all three, as in the plain join of the tables ({self.truth.rows}). "
             "Compared with scikit-learn on that join: largest difference of an explained-variance ratio "
@@ -242,7 +242,7 @@ class Institutions(Walkthrough):
             highlight=False,
         )
 
-    def draw(self, folder: Path, model: PCAModel, joint: Finding) -> None:
+    def draw(self, folder: Path, model: PCAModel, joint: ModelResult) -> None:
         """Plot the explained variance, and the share of each owner's columns in the first two components."""
         figure, (left, right) = _axes(2, 11, 4.4)
         _draw_ratios(left, self.truth, joint)
@@ -275,7 +275,7 @@ def _axes(columns: int, width: float, height: float, **options: Any) -> tuple[An
     return figure, axes
 
 
-def _draw_ratios(axis: Any, truth: Finding, joint: Finding) -> None:
+def _draw_ratios(axis: Any, truth: ModelResult, joint: ModelResult) -> None:
     """Explained variance of the joint result over the truth."""
     numbers = range(1, COMPONENTS + 1)
     axis.plot(numbers, truth.ratios, color=INK, linewidth=7, alpha=0.22, label=truth.name)

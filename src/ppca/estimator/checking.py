@@ -20,7 +20,7 @@ from ..owner.alignment.arrangement import arrange
 from ..owner.columns import Centred
 from ..owner.contribute import are_wide, missing_of
 from ..owner.errors import BadValue, OwnerError
-from ..owner.rows import gap_sums_of, sums_of
+from ..owner.rows import missing_moments_of, sums_of
 from ..owner.tables.opening import check_numeric
 from ..owner.tables.owners import Problems
 from ..owner.tables.reading import CompleteRows
@@ -92,7 +92,7 @@ def _check_rows(tables: Sequence[Table], plan: Plan, problems: Problems) -> Chec
         WideRows.of(records, bool(plan.standardize))  # raises for values that are too large
         return records
 
-    read: Callable[[Table], Any] = rows_of if wide else gap_sums_of if means else sums_of
+    read: Callable[[Table], Any] = rows_of if wide else missing_moments_of if means else sums_of
     results = [read_or_collect(table, read, problems) for table in tables]
     for table, result in zip(tables, results, strict=True):
         if result is not None:

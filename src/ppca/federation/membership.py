@@ -22,7 +22,7 @@ from .errors import FederationError, FileRefused
 from .identity import Identity, check_name, key_of, key_text, signed_by, words
 from .objects import sha256
 
-ROSTER_FILE, SIGNATURES_FILE = "federation.toml", "federation.sigs"
+MEMBERSHIP_FILE, SIGNATURES_FILE = "federation.toml", "federation.sigs"
 Role = Literal["owner", "receiver"]
 SERVERS = range(4)
 _ADDRESS = re.compile(
@@ -123,7 +123,7 @@ class MembershipFile(toml.Strict):
 class Membership:
     """The content of a membership file, with its bytes and the operators' signatures."""
 
-    def __init__(self, data: bytes, signatures: dict[str, bytes], label: str = ROSTER_FILE) -> None:
+    def __init__(self, data: bytes, signatures: dict[str, bytes], label: str = MEMBERSHIP_FILE) -> None:
         self.file = toml.parse(MembershipFile, data, label)
         self.data = data
         self.signatures = signatures
@@ -134,7 +134,7 @@ class Membership:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Load from a folder or a file, with federation.sigs of the same folder. Does not check signatures."""
-        path = path / ROSTER_FILE if path.is_dir() else path
+        path = path / MEMBERSHIP_FILE if path.is_dir() else path
         return cls(toml.read(path), read_signatures(path.with_name(SIGNATURES_FILE)), str(path))
 
     @classmethod

@@ -99,7 +99,7 @@ class Policy(toml.Strict):
         return self.memory or max(MIN_INPUT_BYTES, machine_bytes() // 4)
 
 
-class Work(toml.Strict):
+class WorkSettings(toml.Strict):
     """Settings of running jobs.
 
     threads: of every job's kernels (0: the cores of this machine, shared by the servers that the federation places on
@@ -130,7 +130,7 @@ class ServerFile(toml.Strict):
     listen: Listen = Listen()
     store: StoreSettings
     policy: Policy = Policy()
-    work: Work = Work()
+    work: WorkSettings = WorkSettings()
     workers: Workers | None = None
 
 

@@ -13,7 +13,7 @@ Tags = NDArray[np.uint64]
 
 
 @dataclass
-class Part:
+class ServerChunk:
     """The part of a chunk for one server: its packets, by input. The other fields are those of `Chunk`."""
 
     table: int
@@ -41,9 +41,9 @@ class Chunk:
     tags: Tags | None = None
     order: bytes | None = None
 
-    def part(self, server: int) -> Part:
+    def part(self, server: int) -> ServerChunk:
         """Return the part of this chunk for one server."""
-        return Part(self.table, [packets[server] for packets in self.packets], self.rows, self.tags, self.order)
+        return ServerChunk(self.table, [packets[server] for packets in self.packets], self.rows, self.tags, self.order)
 
     @property
     def size(self) -> int:

@@ -29,10 +29,10 @@ from .input_checks import check_ranges, check_row_shares
 from .kept import drop_sums
 from .pools import submitter
 from .spec import JobSpec
-from .uploads import Uploads, align
+from .uploads import JobUploads, align
 
 
-async def enter(party: Party, job: JobSpec, uploads: Uploads) -> JointCovariance:
+async def enter(party: Party, job: JobSpec, uploads: JobUploads) -> JointCovariance:
     """Return the joint covariance of the rows that all owners have. Raises `NoResult` if there are too few.
 
     Inputs, owner by owner: exponents of its columns; exponents, mantissas and upper halves of the mantissas of the

@@ -14,9 +14,9 @@ from . import columns, new_rows, rows, wide_columns, wide_rows
 from .errors import NoResult
 from .loading import as_data
 from .spec import COLUMNS, COORDINATES, NEW_COLUMNS, NEW_ROWS, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobSpec
-from .uploads import Uploads
+from .uploads import JobUploads
 
-_ENTER: dict[str, Callable[[Party, JobSpec, Uploads], Awaitable[Any]]] = {
+_ENTER: dict[str, Callable[[Party, JobSpec, JobUploads], Awaitable[Any]]] = {
     ROWS: rows.enter,
     COLUMNS: columns.enter,
     WIDE_ROWS: wide_rows.enter,
@@ -27,7 +27,7 @@ _ENTER: dict[str, Callable[[Party, JobSpec, Uploads], Awaitable[Any]]] = {
 }
 
 
-async def compute(party: Party, job: JobSpec, uploads: Uploads) -> dict[str, Any]:
+async def compute(party: Party, job: JobSpec, uploads: JobUploads) -> dict[str, Any]:
     """Run a job on what its owners have sent; return the answer, in which revealed values are sealed.
 
     fit: the name of the run whose shares the result is made of, see `kept.keep`. What was uploaded is closed at the
@@ -43,7 +43,7 @@ async def compute(party: Party, job: JobSpec, uploads: Uploads) -> dict[str, Any
         uploads.close()
 
 
-def digest_of(job: JobSpec, uploads: Uploads) -> bytes:
+def digest_of(job: JobSpec, uploads: JobUploads) -> bytes:
     """Return a digest of a job and of the shapes of what its owners have sent. Four servers compute only if all have
     the same."""
     text = json.dumps([as_data(job), uploads.shapes], sort_keys=True, default=str)

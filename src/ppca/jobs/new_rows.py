@@ -16,7 +16,7 @@ from .errors import Refusal
 from .input_checks import check_ranges
 from .input_types import COORDINATE, row_type
 from .spec import COORDINATES, Data, JobSpec
-from .uploads import Uploads, align
+from .uploads import JobUploads, align
 
 NUMBERS = 1 << 19
 """Numbers of joint rows worked on at a time, however many rows there are."""
@@ -36,7 +36,7 @@ class SharedRows:
     tags: NDArray[np.uint64] | None = None
 
 
-async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedRows:
+async def enter(party: Party, job: JobSpec, uploads: JobUploads) -> SharedRows:
     """Return the uploaded rows. Raises `NoResult` if the owners have too few in common.
 
     If several column owners are checked, what they sent must be in range (`input_checks`).
@@ -68,7 +68,7 @@ def check_number(rows: int, least: int | None) -> None:
 
 
 async def _check(
-    party: Party, uploads: Uploads, rows: int, batches: Iterator[SecretArray], data: Data, owners: Sequence[str]
+    party: Party, uploads: JobUploads, rows: int, batches: Iterator[SecretArray], data: Data, owners: Sequence[str]
 ) -> None:
     """Refuse owners whose new rows are out of range: their squares would overflow, and scores would be of no rows at
     all."""
@@ -82,7 +82,7 @@ async def _check(
     await check_ranges(party, ranges, owners)
 
 
-def _own_rows(party: Party, uploads: Uploads, data: Data) -> Iterator[SecretArray]:
+def _own_rows(party: Party, uploads: JobUploads, data: Data) -> Iterator[SecretArray]:
     """The rows of all owners, one owner after the other, a batch at a time."""
     kind = COORDINATE if data.form == COORDINATES else row_type(data.standardize)
     total, done = sum(spool.rows for spool in uploads.rows.values()), 0
@@ -95,7 +95,7 @@ def _own_rows(party: Party, uploads: Uploads, data: Data) -> Iterator[SecretArra
             yield SecretArray(party, words.reshape(2, words.shape[1], -1, kind.limbs), kind)
 
 
-def _common_rows(party: Party, uploads: Uploads, rows: int, data: Data) -> Iterator[SecretArray]:
+def _common_rows(party: Party, uploads: JobUploads, rows: int, data: Data) -> Iterator[SecretArray]:
     """The common rows with all columns side by side, a batch at a time."""
     kind = row_type(data.standardize)
     width = sum(spool.width for spool in uploads.rows.values()) // kind.limbs

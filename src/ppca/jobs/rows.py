@@ -13,10 +13,10 @@ from .input_checks import check_ranges
 from .kept import keep_sums, recall_sums
 from .parts import parts_by_receiver
 from .spec import MEAN, JobSpec
-from .uploads import Uploads
+from .uploads import JobUploads
 
 
-async def enter(party: Party, job: JobSpec, uploads: Uploads) -> JointCovariance:
+async def enter(party: Party, job: JobSpec, uploads: JobUploads) -> JointCovariance:
     """Return the joint covariance from the moments of every owner, one owner after the other.
 
     Inputs: the fields of `OwnerMoments` (`OwnerMomentsMissing`, if missing values count as the joint mean).

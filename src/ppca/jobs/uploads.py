@@ -1,4 +1,4 @@
-"""Uploads of a job on one server: inputs, rows as shares with their tags, and the rows that all owners
+"""JobUploads of a job on one server: inputs, rows as shares with their tags, and the rows that all owners
 have.
 
 A form of column owners begins with `align`: which rows all owners have, from their tags (or: all rows, when owners
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..protocol import InputPacket, InputRefused, Party, SecretArray
 from ..protocol.inputs import size_of, summands
 from ..protocol.opening import SERVERS, record
-from .chunks import Part
+from .chunks import ServerChunk
 from .errors import NoResult, Refusal
 from .matching import MatchError, match, too_few
 from .operator import INPUT_BYTES
@@ -33,7 +33,7 @@ MATCH, ORDER = "match", "order"
 """Causes of refusals to which interfaces add hints: too few common ids; different ids or order of aligned rows."""
 
 
-class Uploads:
+class JobUploads:
     """The owners' uploads for one job on this server.
 
     memory: bytes that inputs may take in memory. workers: where local products are computed, see `pools`. rows, tags,
@@ -53,7 +53,7 @@ class Uploads:
         self._taken = 0
         self._scratch: list[Spool] = []
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ServerChunk) -> None:
         """Take a chunk: rows go into the spool of their table, inputs stay as packets until the job runs.
 
         Raises `Refusal` for packets of wrong sizes, or of more bytes than the operator allows, before memory is taken
@@ -153,7 +153,7 @@ class Aligned:
     tags: NDArray[np.uint64] | None = None
 
 
-def align(party: Party, uploads: Uploads, data: Data, turned: bool = False) -> Aligned:
+def align(party: Party, uploads: JobUploads, data: Data, turned: bool = False) -> Aligned:
     """Fix the common rows. Raises `NoResult` if the job cannot go on.
 
     turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows.

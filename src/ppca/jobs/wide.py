@@ -19,7 +19,7 @@ from ..protocol import Party, SecretArray, together
 from .analysis import components_wanted, concluded, joint_means, parameters_of, solved
 from .spec import JobSpec
 from .spool import Spool
-from .uploads import Uploads
+from .uploads import JobUploads
 
 STANDARD_ERROR = 2.0**-27
 """Bound of |E|_2 / |X|_2 per row for standardised X of n rows: entries of E are at most 5 * 2^-30, |X|_2 >= sqrt(d /
@@ -109,7 +109,7 @@ async def analyse_wide(party: Party, shared: SharedWide, job: JobSpec) -> dict[s
 
 async def standardised_table(
     party: Party,
-    uploads: Uploads,
+    uploads: JobUploads,
     rows: int,
     pieces: Callable[[], Iterator[Words]],
     standardised: Callable[[SecretArray, slice], Awaitable[SecretArray]],

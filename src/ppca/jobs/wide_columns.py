@@ -19,13 +19,13 @@ from .errors import NoResult, Refusal
 from .input_checks import check_ranges
 from .kept import drop_sums
 from .spec import JobSpec
-from .uploads import Uploads, align
+from .uploads import JobUploads, align
 from .wide import SCALED_AT_ONCE, SharedWide, standardised_table, too_large, too_tall
 
 Words = NDArray[np.uint64]
 
 
-async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedWide:
+async def enter(party: Party, job: JobSpec, uploads: JobUploads) -> SharedWide:
     """Return the shared table of the rows that all owners have. Raises `NoResult` if its shape does not allow that.
 
     Inputs, owner by owner: exponents, mantissas and upper halves of the mantissas of the numbers that it subtracted
@@ -54,7 +54,7 @@ async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedWide:
 async def _check(
     party: Party,
     inputs: list[SecretArray],
-    uploads: Uploads,
+    uploads: JobUploads,
     rows: int,
     widths: list[int],
     standardize: bool,
@@ -76,7 +76,7 @@ async def _check(
 async def _known(
     party: Party,
     inputs: list[SecretArray],
-    uploads: Uploads,
+    uploads: JobUploads,
     rows: int,
     widths: list[int],
     job: JobSpec,
@@ -119,7 +119,7 @@ def _owners(widths: list[int]) -> NDArray[np.intp]:
 async def _matched(
     party: Party,
     inputs: list[SecretArray],
-    uploads: Uploads,
+    uploads: JobUploads,
     rows: int,
     widths: list[int],
     job: JobSpec,
@@ -167,7 +167,7 @@ async def _mean(sums: SecretArray, rows: int) -> SecretArray:
 
 
 def pieces_of(
-    uploads: Uploads, rows: int, mean: Words | None = None, only: int | None = None, at_once: int = 1
+    uploads: JobUploads, rows: int, mean: Words | None = None, only: int | None = None, at_once: int = 1
 ) -> Callable[[], Iterator[Words]]:
     """Return a function that reads the common rows minus the mean, in chunks of columns, for `WideTable`; of one owner
     if `only`.

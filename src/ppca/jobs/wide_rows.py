@@ -28,7 +28,7 @@ from .kept import drop_sums
 from .openings import ROUNDED
 from .rows import check_rows, check_width
 from .spec import JobSpec
-from .uploads import Uploads
+from .uploads import JobUploads
 from .wide import SCALED_AT_ONCE, SharedWide, standardised_table, too_large, too_tall
 
 ROUNDED_SQUARES = 1 << (2 * ENTRY_FRAC - 20)
@@ -38,7 +38,7 @@ sends."""
 Words = NDArray[np.uint64]
 
 
-async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedWide:
+async def enter(party: Party, job: JobSpec, uploads: JobUploads) -> SharedWide:
     """Return the shared table of uploaded rows: columns one below the other, as long as the owner has rows, and zeros.
 
     Inputs, owner by owner: the fields of `WideOwnerMoments`.
@@ -79,7 +79,7 @@ async def enter(party: Party, job: JobSpec, uploads: Uploads) -> SharedWide:
 
 
 async def _check(
-    party: Party, sums: WideOwnerMoments, uploads: Uploads, lengths: list[int], owners: Sequence[str]
+    party: Party, sums: WideOwnerMoments, uploads: JobUploads, lengths: list[int], owners: Sequence[str]
 ) -> None:
     """Refuse owners whose numbers are out of range."""
     m, width = sums.mantissa.shape
@@ -104,7 +104,7 @@ async def _check(
     await check_ranges(party, ranges, owners)
 
 
-async def _squares(party: Party, uploads: Uploads, lengths: list[int], joined: bool) -> SecretArray:
+async def _squares(party: Party, uploads: JobUploads, lengths: list[int], joined: bool) -> SecretArray:
     """Return sums of squares of each owner's entries, per column (m, d) or in total (m), with 96 fractional bits, in
     one round."""
     starts, parts = np.cumsum([0, *lengths]), []
@@ -122,7 +122,7 @@ async def _squares(party: Party, uploads: Uploads, lengths: list[int], joined: b
 
 async def _raw(
     party: Party,
-    uploads: Uploads,
+    uploads: JobUploads,
     sums: WideOwnerMoments,
     entered: JointScales,
     grid: SecretArray,
@@ -146,7 +146,7 @@ async def _raw(
 
 async def _standardised(
     party: Party,
-    uploads: Uploads,
+    uploads: JobUploads,
     sums: WideOwnerMoments,
     entered: JointScales,
     grid: SecretArray,
@@ -175,7 +175,7 @@ async def _standardised(
     return await standardised_table(party, uploads, len(owner), pieces, standardised, joint_of, inverse)
 
 
-def _pieces(uploads: Uploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:
+def _pieces(uploads: JobUploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:
     """Return a function that reads all owners' rows, then the rows `last`, in chunks of columns, for `WideTable`."""
     width = min(spool.rows for spool in uploads.rows.values())
     count = -(-width // columns_of_piece(rows))

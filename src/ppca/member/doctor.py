@@ -20,7 +20,7 @@ from ..federation.serverfile import ServerSettings
 from ..transport import CertificateError
 from ..transport.pinned import PinnedTls, issue_leaf
 from . import doctor_files
-from .doctor_links import Broken, Hello, Link, Refused, mesh_seconds, resolved
+from .doctor_links import Broken, DoctorConnection, Hello, Refused, mesh_seconds, resolved
 from .doctor_report import Findings
 from .local_state import default_folder
 
@@ -123,7 +123,7 @@ class Doctor:
         figures = self.found.figures["links"].setdefault(str(server.number), {"member": server.member})
         try:
             figures["addresses"] = resolved(address(server.api)[0])
-            with closing(Link(server, tls)) as link:
+            with closing(DoctorConnection(server, tls)) as link:
                 figures["dial_seconds"] = link.dial_seconds
                 self._answers(where, link)
                 if server.number != own:
@@ -135,7 +135,7 @@ class Doctor:
         if own is not None:
             self._mesh(where, server)
 
-    def _answers(self, where: str, link: Link) -> None:
+    def _answers(self, where: str, link: DoctorConnection) -> None:
         hello = link.hello()
         self._hellos[link.server.number] = hello
         if hello.fields.get("server") != link.server.number:
@@ -153,7 +153,7 @@ class Doctor:
                 "its operator restarts the server and sets its clock",
             )
 
-    def _speed(self, where: str, link: Link, figures: dict[str, object]) -> None:
+    def _speed(self, where: str, link: DoctorConnection, figures: dict[str, object]) -> None:
         figures["round_trip_seconds"] = trip = link.round_trip()
         said = f"round trip {1000 * trip:.1f} ms"
         if self.bandwidth:
@@ -170,7 +170,7 @@ class Doctor:
             said += f"; {self.idle} s of silence do no harm"
         self.found.good(where, said)
 
-    def _back(self, where: str, link: Link, figures: dict[str, object]) -> None:
+    def _back(self, where: str, link: DoctorConnection, figures: dict[str, object]) -> None:
         """From a server: whether the other one reaches this one."""
         figures["back"] = back = link.reach()
         for port in ("api", "mesh"):

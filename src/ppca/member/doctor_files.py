@@ -38,7 +38,7 @@ def _not_by_others(found: Findings, path: Path) -> None:
 def member(found: Findings, state: Path) -> None:
     """Check the folder in which a member keeps keys of jobs and unsent shares."""
     _private(found, "state", state)
-    _room(found, "state", state)
+    _check_space(found, "state", state)
 
 
 def server(found: Findings, settings: ServerSettings, membership: Membership | None, identity: Identity | None) -> None:
@@ -53,7 +53,7 @@ def server(found: Findings, settings: ServerSettings, membership: Membership | N
         )
     _private(found, "store", settings.store)
     _private(found, "keys", settings.keys)
-    free = _room(found, "store", settings.store)
+    free = _check_space(found, "store", settings.store)
     if free is not None and free < settings.file.store.at_most:
         found.note(
             "store",
@@ -88,7 +88,7 @@ def _private(found: Findings, where: str, folder: Path) -> None:
         found.good(where, f"{folder} is for its user only")
 
 
-def _room(found: Findings, where: str, folder: Path) -> int | None:
+def _check_space(found: Findings, where: str, folder: Path) -> int | None:
     place = next((each for each in (folder, *folder.parents) if each.exists()), None)
     if place is None:
         return None

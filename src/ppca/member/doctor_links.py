@@ -78,7 +78,7 @@ def dialed(place: str, what: str) -> tuple[socket.socket, float]:
     return sock, time.monotonic() - started
 
 
-class Link:
+class DoctorConnection:
     """A TLS connection to a server's API."""
 
     def __init__(self, server: ServerEntry, tls: PinnedTls) -> None:

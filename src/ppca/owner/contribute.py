@@ -152,11 +152,11 @@ def _rows(data: Data, table: int, source: Source, key: Key, progress: Progress) 
     shared when the chunk is taken, so shares of several tables are not in memory at the same time."""
     tables = len(data.widths)
     if data.missing == MEAN:
-        gaps = rows.gap_sums_of(source.table, progress)
+        moments = rows.missing_moments_of(source.table, progress)
         if data.check_inputs:
-            rows.check_gaps(source.table, gaps)
-        progress(gaps.count, gaps.count)
-        return map(lambda found: Chunk(table, rows.share_gap_sums(found, tables)), iter([gaps]))
+            rows.check_missing(source.table, moments)
+        progress(moments.count, moments.count)
+        return map(lambda found: Chunk(table, rows.share_missing_moments(found, tables)), iter([moments]))
     sums = rows.sums_of(source.table, progress)
     progress(sums.count, sums.count)
     return map(lambda found: Chunk(table, rows.share_sums(found, tables)), iter([sums]))

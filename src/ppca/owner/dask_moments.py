@@ -1,7 +1,7 @@
 """Compute an owner's sums on its own Dask cluster, from a Dask frame or array, or from files that the workers can read.
 
 1. The table is split into parts: partitions of the frame, files, or row groups of Parquet files. A worker reads a part
-   with `moments` or `gap_sums`, in bounded memory, and keeps its sums (d^2 or 4 d^2 numbers). Parts of files are
+   with `moments` or `moments_with_missing`, in bounded memory, and keeps its sums (d^2 or 4 d^2 numbers). Parts of files are
    submitted a few per thread of the cluster at a time. The scheduler orders a frame's partitions; each is summed at
    once.
 2. Sums of neighbours are merged on the workers as soon as both exist, in the order of the rows, like the digits of a
@@ -33,7 +33,7 @@ PORTIONS_PER_THREAD = 3
 
 
 @dataclass(frozen=True)
-class Part(Generic[S]):
+class PartialSums(Generic[S]):
     """Result of a part on a worker: its sums (None if it is empty), and the number of rows dropped for a missing
     value."""
 
@@ -49,7 +49,7 @@ def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None
     """Return the sums of a table, computed by the workers of the current Dask client; None if only this process has its
     rows.
 
-    sums: `moments` or `gap_sums`. Without a client a frame is computed in this process, and files are refused.
+    sums: `moments` or `moments_with_missing`. Without a client a frame is computed in this process, and files are refused.
     """
     inner = table.table if isinstance(table, CompleteRows) else table
     portions = table.portions()
@@ -63,17 +63,17 @@ def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None
     with losses(table.label):
         if isinstance(inner, DaskTable):
             futures = _sums_of_frame(client, inner, table is not inner, sums)
-            job_state = _Course(client, len(futures), futures.pop)
+            job_state = _PartScheduler(client, len(futures), futures.pop)
         else:
             files = [portion for portion in portions or () if portion.rows != 0]
-            job_state = _Course(
-                client, len(files), lambda number: client.submit(_sum_portion, files[number], sums, pure=False)
+            job_state = _PartScheduler(
+                client, len(files), lambda number: client.submit(_sum_part, files[number], sums, pure=False)
             )
-        total: Part[S] = job_state.total(table.rows, progress)
+        total: PartialSums[S] = job_state.total(table.rows, progress)
     if isinstance(table, CompleteRows):
         table.dropped_elsewhere = total.dropped
     if total.sums is None:
-        raise NoRows.for_gaps(table.label) if total.dropped else NoRows.for_none(table.label)
+        raise NoRows.for_missing(table.label) if total.dropped else NoRows.for_none(table.label)
     return replace(total.sums, label=table.label)
 
 
@@ -88,7 +88,7 @@ def _sums_of_frame(client: Any, frame: DaskTable, complete: bool, sums: Callable
     return dict(enumerate(client.compute(blocks)))
 
 
-class _Course:
+class _PartScheduler:
     """Submit parts, a limited number at a time, and merge their sums as they finish. start: makes the future of a
     part."""
 
@@ -113,7 +113,7 @@ class _Course:
         while len(self.held) > 1:
             (_, left), (size, right) = self.held[-2:]
             self.held[-2:] = [(size, self.client.submit(_merged, left, right, pure=False))]
-        return self.held[0][1].result() if self.held else Part(None)
+        return self.held[0][1].result() if self.held else PartialSums(None)
 
     def _ended(self) -> Iterator[int]:
         """Yield the number of rows of each part as it finishes; start a new part for each that is merged."""
@@ -148,14 +148,14 @@ class _Course:
         self.held.append((size, future))
 
 
-def _sum_block(block: Any, number: int, frame: DaskTable, complete: bool, sums: Callable[..., S]) -> Part[S]:
+def _sum_block(block: Any, number: int, frame: DaskTable, complete: bool, sums: Callable[..., S]) -> PartialSums[S]:
     part = frame.part(block, number)
     if part is None:
-        return Part(None)
-    return _sum_portion(CompleteRows(part) if complete else part, sums)
+        return PartialSums(None)
+    return _sum_part(CompleteRows(part) if complete else part, sums)
 
 
-def _sum_portion(portion: Table, sums: Callable[..., S]) -> Part[S]:
+def _sum_part(portion: Table, sums: Callable[..., S]) -> PartialSums[S]:
     """Sum a part, in one thread of a worker."""
     found: S | None = None
     try:
@@ -169,15 +169,15 @@ def _sum_portion(portion: Table, sums: Callable[..., S]) -> Part[S]:
                 "give a folder that all of them see, or an address like s3://bucket/folder."
             ) from None
         raise
-    return Part(found, portion.dropped if isinstance(portion, CompleteRows) else 0)
+    return PartialSums(found, portion.dropped if isinstance(portion, CompleteRows) else 0)
 
 
-def _rows(part: Part[Any]) -> int:
+def _rows(part: PartialSums[Any]) -> int:
     return part.rows
 
 
-def _merged(left: Part[S], right: Part[S]) -> Part[S]:
+def _merged(left: PartialSums[S], right: PartialSums[S]) -> PartialSums[S]:
     dropped = left.dropped + right.dropped
     if left.sums is None or right.sums is None:
-        return Part(left.sums or right.sums, dropped)
-    return Part(left.sums.merge(right.sums), dropped)
+        return PartialSums(left.sums or right.sums, dropped)
+    return PartialSums(left.sums.merge(right.sums), dropped)

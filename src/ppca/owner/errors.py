@@ -54,7 +54,7 @@ class NoRows(OwnerError):
         return cls(f"{label}: the table is empty. An owner needs at least one row.")
 
     @classmethod
-    def for_gaps(cls, label: str) -> Self:
+    def for_missing(cls, label: str) -> Self:
         return cls(f"{label}: every row misses a value. Leave out the column in which they are missing.")
 
 

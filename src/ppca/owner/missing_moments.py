@@ -77,12 +77,12 @@ class MissingMoments:
         )
 
 
-def gap_sums(
+def moments_with_missing(
     table: Table, *, chunk_rows: int | None = None, progress: Progress | None = None, threads: int | None = None
 ) -> MissingMoments:
     """Compute the sums in one pass. Raise `OwnerError` as `moments` does; for missing values only if the table refuses
     them."""
-    total = _Total(table)
+    total = _MissingTotal(table)
     pass_over(table, _sum_chunk, total.add, chunk_rows or chunk_rows_for(2 * table.n_columns), progress, threads)
     return total.result()
 
@@ -100,7 +100,7 @@ def translated(gram: Array, shift: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _ChunkSums:
+class _MissingChunkSums:
     """Result of steps 1 and 2 for one chunk: products about centre + fine; extremes of present values, infinite if
     none."""
 
@@ -113,7 +113,7 @@ class _ChunkSums:
     high: Array
 
 
-def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
+def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _MissingChunkSums:
     """Compute the sums of one chunk, in a worker thread. buffers: pool of work arrays."""
     chunk, _ = piece
     m, d = chunk.shape
@@ -136,7 +136,7 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
         np.logical_not(missing, out=y[:, d:])
     product = y.T @ y
     buffers.append(buffer)
-    return _ChunkSums(m, counts, centre, fine, _whole_gram(product) if whole else product, low, high)
+    return _MissingChunkSums(m, counts, centre, fine, _whole_gram(product) if whole else product, low, high)
 
 
 def _centre(y: Array, piece: Piece, missing: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -165,7 +165,7 @@ def _whole_gram(product: Array) -> Array:
     return np.asarray(product[np.ix_(place, place)])
 
 
-class _Total:
+class _MissingTotal:
     """Sum of the chunks' sums, all about base + fine. `gram` is a two-part number (value, compensation)."""
 
     def __init__(self, table: Table) -> None:
@@ -178,7 +178,7 @@ class _Total:
         self.low = np.full(d, np.inf)
         self.high = np.full(d, -np.inf)
 
-    def add(self, part: _ChunkSums) -> int:
+    def add(self, part: _MissingChunkSums) -> int:
         known = self.counts > 0
         self.base, self.fine = np.where(known, self.base, part.centre), np.where(known, self.fine, part.fine)
         add_to(self.gram, translated(part.gram, (part.centre - self.base) + (part.fine - self.fine)))

@@ -13,7 +13,7 @@ from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
 from .dask_moments import sums_on_dask
 from .errors import BadValue, OwnerError, TooFewRows
-from .missing_moments import MissingMoments, gap_sums, translated
+from .missing_moments import MissingMoments, moments_with_missing, translated
 from .moments import Moments, Progress, moments
 from .tables.table import Table, check_present
 
@@ -35,16 +35,16 @@ def sums_of(table: Table, progress: Progress | None = None) -> Moments:
     return found
 
 
-def gap_sums_of(table: Table, progress: Progress | None = None) -> MissingMoments:
+def missing_moments_of(table: Table, progress: Progress | None = None) -> MissingMoments:
     """Compute the sums for a job in which missing values count as the joint mean. Refuse a column without any value."""
-    found = sums_on_dask(table, gap_sums, progress) if table.on_dask else None
-    found = gap_sums(table, progress=progress) if found is None else found
+    found = sums_on_dask(table, moments_with_missing, progress) if table.on_dask else None
+    found = moments_with_missing(table, progress=progress) if found is None else found
     check_present(table, found.counts)
     TooFewRows.refuse(table.label, found.count, table.min_rows)
     return found
 
 
-def check_gaps(table: Table, sums: MissingMoments) -> None:
+def check_missing(table: Table, sums: MissingMoments) -> None:
     """Refuse, before anything is sent, a column that few rows miss or few rows have: others could compute the sum of
     these rows.
 
@@ -101,7 +101,7 @@ def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
     return np.asarray(np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0))
 
 
-def share_gap_sums(sums: MissingMoments, owners: int) -> list[list[InputPacket]]:
+def share_missing_moments(sums: MissingMoments, owners: int) -> list[list[InputPacket]]:
     """Return shares of an owner's sums if missing values count as the joint mean, in the order of
     `OwnerMomentsMissing`.
 

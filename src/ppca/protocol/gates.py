@@ -125,7 +125,7 @@ def after_passes(done: list[Data]) -> Data:
     return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
 
-class _Layout(NamedTuple):
+class _GateLayout(NamedTuple):
     """The elements of a batch that each server handles, as one server needs them."""
 
     mine: slice
@@ -142,14 +142,14 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _layout(n: int, seat: int) -> _Layout:
+def _layout(n: int, seat: int) -> _GateLayout:
     """Return the layout of a batch of n elements for one server."""
     cut = parts(n)
     first = 2 - 2 * (seat // 2)
     mates = (first, first + 1)
     counts = (cut[first].stop - cut[first].start, cut[first + 1].stop - cut[first + 1].start)
     evaluated = [slice(cut[i].start, cut[i + 1].stop) for i in (0, 2)]
-    return _Layout(cut[seat], mates, counts, evaluated[first // 2], evaluated[1 - first // 2])
+    return _GateLayout(cut[seat], mates, counts, evaluated[first // 2], evaluated[1 - first // 2])
 
 
 def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:

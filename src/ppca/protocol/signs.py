@@ -45,7 +45,7 @@ from .shares import Data, Shares
 S = TypeVar("S", bound=Shares)
 
 
-class _Layout(NamedTuple):
+class _SignLayout(NamedTuple):
     """The elements of a batch that each server handles, as one server needs them. Sizes of messages are in bytes."""
 
     half: int
@@ -65,7 +65,7 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _layout(n: int, seat: int) -> _Layout:
+def _layout(n: int, seat: int) -> _SignLayout:
     """Return the layout of a batch of n elements for one server."""
     half = min(n, -(-n // 16) * 8)  # a multiple of 8: whole bytes of packed bits
     row = seat // 2
@@ -74,7 +74,7 @@ def _layout(n: int, seat: int) -> _Layout:
     other = 2 - 2 * row
     halves = (slice(0, half), slice(half, n))
     evaluated, rest = halves[1 - row], halves[row]
-    return _Layout(
+    return _SignLayout(
         half,
         slice(ends[seat], ends[seat + 1]),
         evaluated,

@@ -99,7 +99,7 @@ class ServerProcess:
 
 
 @dataclass
-class Heard:
+class ServerAnswers:
     """Answers of the servers. `failures` are in order of arrival."""
 
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -118,13 +118,13 @@ def converse(
     patience: float,
     waiting: bool = False,
     progress: Callable[[str, float | None, int], None] | None = None,
-) -> Heard:
+) -> ServerAnswers:
     """Send queued messages and receive one answer of every server: of the kind `wanted`, a refusal, or a failure.
 
     Servers run the same program, so they answer at about the same time: once one has answered (or from the start, if
     `waiting`), the others may be silent for `patience` seconds. Once one has failed, GRACE counts instead.
     """
-    heard = Heard()
+    received = ServerAnswers()
     with selectors.DefaultSelector() as selector:
         for server in servers:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if server.outgoing else 0)
@@ -133,59 +133,61 @@ def converse(
         while selector.get_map():
             ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if not ready and deadline is not None and time.monotonic() >= deadline:
-                heard.failures += [
-                    _silent(key.data, patience, bool(heard.failures)) for key in selector.get_map().values()
+                received.failures += [
+                    _silent(key.data, patience, bool(received.failures)) for key in selector.get_map().values()
                 ]
                 break
-            failed_before = bool(heard.failures)
+            failed_before = bool(received.failures)
             for key, events in ready:
                 server = key.data
                 if events & selectors.EVENT_WRITE:
                     server.send()
                     if not server.outgoing:
                         selector.modify(server.connection, selectors.EVENT_READ, server)
-                if events & selectors.EVENT_READ and _hear(server, wanted, heard, progress):
+                if events & selectors.EVENT_READ and _receive_from(server, wanted, received, progress):
                     selector.unregister(server.connection)
-            if heard.failures and not failed_before:
+            if received.failures and not failed_before:
                 deadline = time.monotonic() + GRACE
-            elif not heard.failures and (deadline is not None or heard.servers):
+            elif not received.failures and (deadline is not None or received.servers):
                 deadline = time.monotonic() + patience
-    return heard
+    return received
 
 
-def _hear(server: ServerProcess, wanted: str, heard: Heard, progress: Callable[..., None] | None) -> bool:
+def _receive_from(
+    server: ServerProcess, wanted: str, received: ServerAnswers, progress: Callable[..., None] | None
+) -> bool:
     """Read from one server; return True when its answer is complete."""
     try:
         message = server.receive()
     except ChannelClosed:
         lost = server.lost()
-        heard.failures.append(Failure(server.number, lost, cause=lost))
+        received.failures.append(Failure(server.number, lost, cause=lost))
         return True
     except CodecError as error:
-        heard.failures.append(Failure(server.number, f"it sent an invalid message on its control channel: {error}"))
+        received.failures.append(Failure(server.number, f"it sent an invalid message on its control channel: {error}"))
         return True
     if message is None:
         return False
     kind, fields = message
     lacking = [name for name in FIELDS.get(kind, ()) if name not in fields]
     if lacking:
-        heard.failures.append(Failure(server.number, f"it sent {kind!r} without {' and '.join(lacking)}"))
+        received.failures.append(Failure(server.number, f"it sent {kind!r} without {' and '.join(lacking)}"))
     elif kind == "progress":
         if progress is not None:
             progress(fields["text"], fields["fraction"], fields["rounds"])
         return False
     elif kind == wanted:
-        heard.answers[server.number] = fields
+        received.answers[server.number] = fields
     elif kind == "refused":
-        heard.refusals[server.number] = fields
+        received.refusals[server.number] = fields
     elif kind == "failed":
-        heard.failures.append(_told(server.number, fields))
+        received.failures.append(_failure_from(server.number, fields))
     else:
-        heard.failures.append(Failure(server.number, f"it answered {kind!r} instead of {wanted!r}"))
+        received.failures.append(Failure(server.number, f"it answered {kind!r} instead of {wanted!r}"))
     return True
 
 
-def _told(server: int, fields: dict[str, Any]) -> Failure:
+def _failure_from(server: int, fields: dict[str, Any]) -> Failure:
     try:
         return Failure.from_fields(server, fields)
     except (TypeError, ValueError, OverflowError):

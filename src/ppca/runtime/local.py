@@ -29,7 +29,7 @@ from ..jobs.pools import Workers, check_workers
 from ..jobs.spec import JobSpec
 from ..protocol import InconsistentShares, InputPacket
 from ..transport import throwaway_keys
-from .conversation import GRACE, Heard, ServerProcess, converse
+from .conversation import GRACE, ServerAnswers, ServerProcess, converse
 from .cores import available, cores_of, threads_for
 from .execute import Ran
 from .failure import STOPPED, USABLE, ServersFailed, explain
@@ -105,7 +105,7 @@ class LocalServers:
         if self.dask is not None:
             check_apart(self.dask)
         self._servers: list[ServerProcess] = []
-        self._busy = threading.Lock()
+        self._lock = threading.Lock()
         self._used_by: int | None = None
         self._finalizer: Any = None
 
@@ -140,7 +140,7 @@ class LocalServers:
 
     def _connect(self, what: str) -> None:
         """Connect the servers to each other; they are about to listen."""
-        listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what=what)
+        listening = self._await_answers("listening", patience=START_TIMEOUT, waiting=True, what=what)
         ports = self.reached_at([listening.answers[number]["port"] for number in range(4)])
         addresses = {str(number): [LOOPBACK, ports[number]] for number in range(4)}
         session = secrets.token_bytes(16).hex()
@@ -154,7 +154,7 @@ class LocalServers:
                 timeout=self.timeout,
                 start_timeout=START_TIMEOUT,
             )
-        self._hear("connected", patience=START_TIMEOUT, waiting=True, what="the servers did not connect")
+        self._await_answers("connected", patience=START_TIMEOUT, waiting=True, what="the servers did not connect")
 
     def reached_at(self, ports: list[int]) -> list[int]:
         """Return the loopback ports at which the others reach each server: its own. Measurements override it to insert
@@ -278,7 +278,7 @@ class LocalServers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
         if self._used_by == threading.get_ident():
             raise ServersFailed("the servers are busy with the run that called this: they run one program at a time")
-        with self._busy:
+        with self._lock:
             if not self._servers:
                 raise ServersFailed("the servers were stopped while this run waited for them")
             self._used_by = threading.get_ident()
@@ -300,14 +300,14 @@ class LocalServers:
                 server.outgoing.clear()
             raise
         with self._stopped_on_error():
-            heard = converse(self._servers, wanted, patience=self.timeout + GRACE)
-        if heard.failures:
-            raise self._failed(heard)
-        if heard.refusals:
+            received = converse(self._servers, wanted, patience=self.timeout + GRACE)
+        if received.failures:
+            raise self._failed(received)
+        if received.refusals:
             for server in self._servers:
                 server.say("drop")
                 server.send()
-            refusal = heard.refusals[min(heard.refusals)]
+            refusal = received.refusals[min(received.refusals)]
             raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
 
     def _go(self, progress: Progress | None) -> Outcome:
@@ -315,19 +315,21 @@ class LocalServers:
         for server in self._servers:
             server.say("go")
         with self._stopped_on_error():
-            heard = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
-        return self._outcome(heard)
+            received = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
+        return self._outcome(received)
 
-    def _failed(self, heard: Heard) -> ServersFailed:
+    def _failed(self, received: ServerAnswers) -> ServersFailed:
         """The error of a run that failed. If all servers are still there, they get new links."""
-        here = all(failure.reported for failure in heard.failures)
-        return ServersFailed(explain(heard.failures, heard.answers, self._reconnected() if here else self._stopped()))
+        here = all(failure.reported for failure in received.failures)
+        return ServersFailed(
+            explain(received.failures, received.answers, self._reconnected() if here else self._stopped())
+        )
 
-    def _outcome(self, heard: Heard) -> Outcome:
+    def _outcome(self, received: ServerAnswers) -> Outcome:
         """Return the outcome of a run. If it failed and all servers still run, connect them again."""
-        if heard.failures:
-            raise self._failed(heard)
-        runs = [Ran(**heard.answers[server]) for server in range(4)]
+        if received.failures:
+            raise self._failed(received)
+        runs = [Ran(**received.answers[server]) for server in range(4)]
         keeping = [server for server, ran in zip(self._servers, runs, strict=True) if ran.keeps]
         try:
             outcome = Outcome.of(runs)
@@ -347,9 +349,9 @@ class LocalServers:
             server.send()
         if word == "commit" and keeping:
             with self._stopped_on_error():
-                heard = converse(keeping, "committed", patience=self.timeout + GRACE, waiting=True)
-            if heard.failures:
-                raise ServersFailed(explain(heard.failures, outlook=self._stopped()))
+                received = converse(keeping, "committed", patience=self.timeout + GRACE, waiting=True)
+            if received.failures:
+                raise ServersFailed(explain(received.failures, outlook=self._stopped()))
 
     def _stopped(self) -> str:
         self.stop()
@@ -366,13 +368,13 @@ class LocalServers:
             return STOPPED
         return USABLE
 
-    def _hear(self, wanted: str, *, what: str = "", **how: Any) -> Heard:
+    def _await_answers(self, wanted: str, *, what: str = "", **how: Any) -> ServerAnswers:
         """Return the answers of all four servers. If one failed, stop all and raise."""
-        heard = converse(self._servers, wanted, **how)
-        if heard.failures:
-            text = explain(heard.failures, outlook=self._stopped())
+        received = converse(self._servers, wanted, **how)
+        if received.failures:
+            text = explain(received.failures, outlook=self._stopped())
             raise ServersFailed(f"{what}: {text}" if what else text)
-        return heard
+        return received
 
     @contextlib.contextmanager
     def _stopped_on_error(self) -> Iterator[None]:

@@ -6,17 +6,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..jobs.chunks import Part
+from ..jobs.chunks import ServerChunk
 from ..protocol import InputPacket
 from .codec import CodecError
 
 
-def fields_of(part: Part) -> dict[str, Any]:
+def fields_of(part: ServerChunk) -> dict[str, Any]:
     """Return the fields of the message that carries a part of a chunk."""
     return {**vars(part), "order": None if part.order is None else part.order.hex()}
 
 
-def part_of(fields: dict[str, Any]) -> Part:
+def part_of(fields: dict[str, Any]) -> ServerChunk:
     """Return the part of a chunk that a message carries. Raises `CodecError` unless it has the form of one."""
     names = ("table", "packets", "rows", "tags", "order")
     table, packets, rows, tags, order = (fields.get(name) for name in names)
@@ -27,4 +27,4 @@ def part_of(fields: dict[str, Any]) -> Part:
     if not fits:
         raise CodecError("a 'chunk' message needs a table, a list of packets, and whether they are rows")
     digest = None if order is None else bytes.fromhex(order)
-    return Part(cast(int, table), cast(list[InputPacket], packets), rows is True, tags, digest)
+    return ServerChunk(cast(int, table), cast(list[InputPacket], packets), rows is True, tags, digest)

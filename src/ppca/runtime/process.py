@@ -77,7 +77,7 @@ def harden(parent: int, *, leash: bool = True) -> None:
         os._exit(0)
 
 
-class Teller:
+class ProgressReporter:
     """Report the progress of a program to the other end of the channel, at a limited rate."""
 
     def __init__(self, channel: Channel) -> None:

@@ -39,7 +39,7 @@ from ..jobs.loading import job_of
 from ..jobs.operator import Operator
 from ..jobs.registry import openings
 from ..jobs.spec import JobSpec
-from ..jobs.uploads import Uploads, check_packets
+from ..jobs.uploads import JobUploads, check_packets
 from ..native import kernels
 from ..protocol import Party, SecretArray
 from ..protocol.party import DIGEST_BYTES
@@ -50,7 +50,7 @@ from .control import Channel, Message
 from .execute import Task, execute
 from .failure import Failure, trace_of
 from .messages import part_of
-from .process import KEPT_MEMORY, Teller, harden, labelled, report, watch
+from .process import KEPT_MEMORY, ProgressReporter, harden, labelled, report, watch
 from .programs import asked_for, check_arguments, load
 from .store import Staged, Store, flat, record_of
 
@@ -96,11 +96,11 @@ class Worker:
         self._session = b""
         self._runs = 0
         self._job: JobSpec | None = None
-        self._uploads = Uploads(server, memory)
+        self._uploads = JobUploads(server, memory)
         self._task: Task | None = None
         self._broken = False
         self._ended = False
-        self._teller = Teller(channel)
+        self._progress_reporter = ProgressReporter(channel)
 
     def serve(self) -> None:
         """Do what the parent says until it closes the channel; in a federation until the attempt has ended."""
@@ -203,7 +203,7 @@ class Worker:
 
     def _forget(self) -> None:
         self._uploads.close()
-        self._job, self._task, self._uploads = None, None, Uploads(self.server, self.memory)
+        self._job, self._task, self._uploads = None, None, JobUploads(self.server, self.memory)
 
     # -- a run -------------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Worker:
 
     def _execute(self, mesh: Mesh, task: Task, staged: Staged) -> None:
         mesh.stats.reset()
-        self._teller.begin(mesh)
+        self._progress_reporter.begin(mesh)
         with labelled(self.server):
             ran = execute(mesh, self._session + self._runs.to_bytes(8, "little"), task, self._tell, staged)
         ran.keeps = staged.changed
@@ -242,7 +242,7 @@ class Worker:
 
     def _tell(self, text: str, fraction: float | None) -> None:
         if self.passed is not None or self.server == 0:  # the other local servers would say the same to the same client
-            self._teller(text, fraction)
+            self._progress_reporter(text, fraction)
 
     def _settle(self, staged: Staged) -> None:
         """Keep what the job wants to keep once the parent has heard all four servers. In a federation, the parent keeps

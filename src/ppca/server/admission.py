@@ -124,7 +124,7 @@ class Admission:
         with self._lock:  # what was checked still holds when it is stored
             if self.mailbox.knows(header.digest) or self.mailbox.note(f"forgotten {header.job}") is not None:
                 return False
-            self.check_room(header.author, header.size)
+            self.check_quota(header.author, header.size)
             if job is not None:
                 self._check_job(item, job, membership, passed_on=membership.server_of(carrier) is not None)
                 self._check_rate(header.author)
@@ -211,7 +211,7 @@ class Admission:
             times.popleft()
         return len(times)
 
-    def check_room(self, author: str, size: int) -> None:
+    def check_quota(self, author: str, size: int) -> None:
         """Refuse for now what does not fit into the store.
 
         A full store still takes small objects of operators, up to the bytes that every member may store. Large ones do

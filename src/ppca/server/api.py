@@ -33,12 +33,12 @@ from ..federation.proposal import ProposedJob
 from ..jobs.checks import is_digest
 from ..runtime.control import encode
 from ..transport import CertificateError
+from .event_streams import MEMBER, EventStreams, place_in, refusal
 from .job_runner import JobRunner
 from .mates import HalfLost, check_position, half_model, split_for
-from .news import MEMBER, News, place_in, refusal
 from .probes import Probes
 from .server_state import ServerState
-from .uploads import BodyRefused, Uploads
+from .uploads import BodyRefused, ObjectUploads
 
 log = logging.getLogger("ppca.api")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -47,7 +47,7 @@ MAX_ANSWER = 1 << 20
 """Bytes of objects in one list, beyond which the rest is left for the next request."""
 
 ANSWERS = 16
-"""Requests of one member that are answered at the same time. Streams of news have their own limit."""
+"""Requests of one member that are answered at the same time. Event streams have their own limit."""
 
 ANSWER_SECONDS = 600.0
 """In which a member must have read an answer; of shares that a server gets back, every part of it."""
@@ -69,11 +69,11 @@ class Api:
         self.server_state = server_state
         self.job_runner = job_runner
         self._rates: dict[str, tuple[float, float]] = {}
-        self.news = News(server_state, self._member, self._may_see)
+        self._event_streams = EventStreams(server_state, self._member, self._may_see)
         self._serving: Counter[Any] = Counter()
         self._answers: Counter[str] = Counter()
         self._seen: dict[Any, float] = {}
-        self._uploads = Uploads(server_state.settings.store)
+        self._uploads = ObjectUploads(server_state.settings.store)
         self._giving = {server: asyncio.Lock() for server in SERVERS}
 
     def application(self) -> web.Application:
@@ -85,14 +85,14 @@ class Api:
                 web.put("/v1/objects/{digest}", self.put_object),
                 web.get("/v1/jobs", self.jobs),
                 web.get("/v1/jobs/{job}/objects", self.objects),
-                web.get(EVENTS, self.news.events),
+                web.get(EVENTS, self._event_streams.events),
                 web.get("/v1/inventory", self.inventory),
                 web.get("/v1/restore/{job}/{owner}", self.restore),
                 web.get("/v1/restore-model/{job}", self.restore_model),
                 *Probes(self.server_state, lambda request: request[MEMBER]).routes(),
             ]
         )
-        app.on_shutdown.append(self.news.hang_up)
+        app.on_shutdown.append(self._event_streams.close)
         return app
 
     # -- every request -----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ..runtime.store import flat, record_of
 from ..transport.routes import route_of
 from .forking import ForkServer, WorkerProcess
 from .router import Router
-from .work import AttemptFailed, Done, Work
+from .work import AttemptFailed, AttemptInput, Done
 
 ENDING = 2.0
 """Seconds that a worker may take to end by itself; then it is killed."""
@@ -34,7 +34,7 @@ _STOPPED = "this server stopped the attempt"
 class Attempt:
     """Runs `work` once. `run` blocks; `kill` ends it from any other thread."""
 
-    def __init__(self, work: Work, router: Router, forks: ForkServer, progress: Progress | None = None) -> None:
+    def __init__(self, work: AttemptInput, router: Router, forks: ForkServer, progress: Progress | None = None) -> None:
         self.work = work
         self.router = router
         self.forks = forks

@@ -21,7 +21,7 @@ from ..federation.proposal import ProposedJob
 from ..federation.sealing import seal
 from ..federation.state import Attempts
 from ..federation.text import plain
-from ..jobs.chunks import Part
+from ..jobs.chunks import ServerChunk
 from ..jobs.infer import UseModel
 from ..jobs.pools import DASK
 from ..jobs.spec import COLUMNS
@@ -36,7 +36,7 @@ from .restoring import Restoring
 from .router import Router
 from .server_state import ServerState
 from .staging import Staging, audit_digest
-from .work import AttemptFailed, Done, Work
+from .work import AttemptFailed, AttemptInput, Done
 
 log = logging.getLogger("ppca.job_runner")
 
@@ -45,8 +45,8 @@ class Withdrawn(FederationError):
     """This server gives an attempt up for a reason that has nothing to do with the job."""
 
 
-class Gate:
-    """Gate at which the thread of an attempt waits until all servers are ready or the attempt is stopped."""
+class StartSignal:
+    """StartSignal at which the thread of an attempt waits until all servers are ready or the attempt is stopped."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -82,7 +82,7 @@ class AttemptRunner:
         self.running: dict[str, Attempt] = {}
         self._restoring = Restoring(server_state, shares, staging, log.warning)
 
-    def run(self, known: ProposedJob, number: int, start: str, gate: Gate) -> None:
+    def run(self, known: ProposedJob, number: int, start: str, gate: StartSignal) -> None:
         """Prepare an attempt, run it when all servers are ready, and say what became of it."""
         job, attempt = known.id, None
         try:
@@ -114,19 +114,19 @@ class AttemptRunner:
             self.running.pop(job, None)
             self.server_state.progress.pop(job, None)
 
-    def _announce(self, job: str, number: int, gate: Gate) -> None:
+    def _announce(self, job: str, number: int, gate: StartSignal) -> None:
         """Say that this server is ready, and wait until all are."""
         gate.check()
         if self.server_state.identity.name not in self.server_state.mailbox.objects(job).ready(number):
             self.server_state.publish("ready", job, attempt=number, server=self.server_state.server)
         gate.wait()
 
-    def work(self, known: ProposedJob, start: str) -> Work:
+    def work(self, known: ProposedJob, start: str) -> AttemptInput:
         server_state, settings = self.server_state, self.server_state.settings.file
         kept = {}
         if isinstance(known.spec.analysis, UseModel):
             kept[kept_name(known.spec.analysis.model)] = self._model(known.spec.analysis.model)
-        return Work(
+        return AttemptInput(
             server=server_state.server,
             session=hashlib.sha256(f"ppca session {start}".encode()).digest(),
             addresses={number: address(server.mesh) for number, server in server_state.membership.servers.items()},
@@ -160,7 +160,7 @@ class AttemptRunner:
         hosts = {number: address(server.mesh)[0] for number, server in self.server_state.membership.servers.items()}
         return list(hosts.values()).count(hosts[self.server_state.server])
 
-    def _chunks(self, known: ProposedJob) -> Iterator[Part]:
+    def _chunks(self, known: ProposedJob) -> Iterator[ServerChunk]:
         """Return what the owners have sent, owner by owner."""
         for number, owner in enumerate(known.proposal.owners):
             for kind, fields in self.shares.messages_of(known, owner):
@@ -169,7 +169,7 @@ class AttemptRunner:
                 table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
                 order = fields.get("order")
                 order = None if order is None else bytes.fromhex(order)
-                yield Part(table, fields["packets"], kind == "rows", fields.get("tags"), order)
+                yield ServerChunk(table, fields["packets"], kind == "rows", fields.get("tags"), order)
 
     def _finish(self, known: ProposedJob, number: int, done: Done, began: datetime) -> None:
         """Seal the parts of the result to their receivers, put everything on the disk, and say that it is there."""

@@ -274,7 +274,7 @@ class Contributions:
                 if item is not None and not self._whole(known, owner, item):
                     self.bring_back(known, owner)
 
-    def mend_key(self, known: ProposedJob) -> None:
+    def repair_key(self, known: ProposedJob) -> None:
         """After a start: repair a damaged key at once, before a mate loses its key, too."""
         if self._intact(known) is False or self._was_replaced(known):
             self.mend(known)

@@ -90,13 +90,13 @@ class Daemon:
         await local.setup()
         assert self._api.server is not None
         context = self.server_state.tls.context(dialing=False)
-        self._door = ApiPort(self._api.server, context, lambda peercert: self.server_state.tls.member_of(peercert))
-        await self._door.open(*address(self.settings.file.listen.api))
-        self._tasks += self._door.accepting
+        self._api_port = ApiPort(self._api.server, context, lambda peercert: self.server_state.tls.member_of(peercert))
+        await self._api_port.open(*address(self.settings.file.listen.api))
+        self._tasks += self._api_port.accepting
         host, port = address(self.settings.file.listen.local)
         await web.TCPSite(local, host, port).start()
         self._start(self._handlers.sweep(self._api.server))
-        self._start(self.job_runner.conduct())
+        self._start(self.job_runner.run())
         self._start(self._keep_current())
         for server in self.followers.links:
             self._start(self.followers.follow(server))
@@ -129,7 +129,7 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
-        await self._door.close()
+        await self._api_port.close()
         await self._api.cleanup()
         await local.cleanup()
         self.router.close()
@@ -150,7 +150,7 @@ class Daemon:
             seen = stamp
             if changed or loop.time() >= due:
                 self.server_state.renew_tls()
-                self._door.context = self.server_state.tls.context(dialing=False)
+                self._api_port.context = self.server_state.tls.context(dialing=False)
                 due = loop.time() + RENEWAL
 
     def _stamp(self) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ from ..federation.state import (
     may_become_done,
 )
 from ..federation.times import seconds
-from .attempts import AttemptRunner, Gate
+from .attempts import AttemptRunner, StartSignal
 from .closing import Closing
 from .contributions import Contributions
 from .keys import JOB
@@ -41,20 +41,20 @@ from .staging import Staging
 
 log = logging.getLogger("ppca.job_runner")
 ATTEMPT, KEY = "attempt", "repair of the key"
-REPEAT = 10.0
+STEP_RETRY_SECONDS = 10.0
 """Seconds until a step is tried again that could not be taken."""
 
-TICK = 1.0
-SWEEP = 30
+POLL_INTERVAL = 1.0
+SWEEP_SECONDS = 30
 """Seconds in which every open job is looked at, also if nothing is heard of it: clocks and pauses go on."""
 
-SLICE = 64
+MIN_JOBS_PER_PASS = 64
 """Jobs that are looked at every second at least."""
 
-REST = 600.0
+ERASED_POLL_INTERVAL = 600.0
 """Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
 
-GOING = "the server is going down"
+STOPPING = "the server is going down"
 
 
 class JobRunner:
@@ -73,96 +73,96 @@ class JobRunner:
             places=places,
             others=lambda: min(server_state.places.values(), default=None),
         )
-        self._gates: dict[str, Gate] = {}
+        self._start_signals: dict[str, StartSignal] = {}
         self._threads = ThreadPoolExecutor(places, "ppca-attempt")
         self._place = 0
-        self._position = 0
-        self._busy: set[tuple[str, str]] = set()
-        self._resting: dict[str, float] = {}
-        self._before: dict[str, int] = {}
-        self._unmended: set[str] = set()
+        self._sweep_position = 0
+        self._active: set[tuple[str, str]] = set()
+        self._next_check_at: dict[str, float] = {}
+        self._ready_before_start: dict[str, int] = {}
+        self._unchecked_keys: set[str] = set()
         self._checks = ThreadPoolExecutor(1, "checks")  # checks wait for each other
         self._repairs = ThreadPoolExecutor(1, "repairs")
-        self._said: dict[str, str] = {}
+        self._logged_errors: dict[str, str] = {}
         self._closing = Closing(server_state, self.shares, self.staging)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._queue_due = 0.0
-        self._seen = time.monotonic()
+        self._next_queue_at = 0.0
+        self._last_pass = time.monotonic()
 
     @property
     def silent(self) -> float:
         """Seconds since the loop made its last pass."""
-        return time.monotonic() - self._seen
+        return time.monotonic() - self._last_pass
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
-    async def conduct(self) -> None:
+    async def run(self) -> None:
         """Advance the job of each event, and every job once per second. Runs until cancelled."""
-        self._note_starts()
+        self._note_earlier_attempts()
         for job in self.server_state.mailbox.jobs():
-            self._advance_safely(job)
+            self._advance_or_log(job)
             await asyncio.sleep(0)  # reading many large files takes long; the watchdog is told meanwhile
         due = 0.0
-        with self.server_state.news() as queue:
+        with self.server_state.events() as queue:
             while True:
                 jobs: set[str] = set()
                 try:
-                    async with asyncio.timeout(TICK):  # wait_for may lose a cancellation
+                    async with asyncio.timeout(POLL_INTERVAL):  # wait_for may lose a cancellation
                         events = [await queue.get()]
                     while not queue.empty():
                         events.append(queue.get_nowait())
                     jobs = {event["header"].job for event in events if "header" in event}
                 except TimeoutError:
                     pass
-                self._seen = time.monotonic()
+                self._last_pass = time.monotonic()
                 if time.monotonic() >= due:
                     jobs.update(self._sweep())
-                    due = time.monotonic() + TICK
+                    due = time.monotonic() + POLL_INTERVAL
                 for job in jobs:
-                    self._advance_safely(job)
+                    self._advance_or_log(job)
                 self._schedule()
 
     def _sweep(self) -> list[str]:
-        """Some jobs at a time, so that all are looked at within SWEEP seconds: clocks go on without events."""
+        """Some jobs at a time, so that all are looked at within SWEEP_SECONDS seconds: clocks go on without events."""
         now = time.monotonic()
-        awake = [job for job in self.server_state.mailbox.jobs() if self._resting.get(job, 0.0) <= now]
-        count = max(SLICE, math.ceil(len(awake) * TICK / SWEEP))
-        start, self._position = self._position, self._position + count
-        if self._position >= len(awake):
-            self._position = 0
+        awake = [job for job in self.server_state.mailbox.jobs() if self._next_check_at.get(job, 0.0) <= now]
+        count = max(MIN_JOBS_PER_PASS, math.ceil(len(awake) * POLL_INTERVAL / SWEEP_SECONDS))
+        start, self._sweep_position = self._sweep_position, self._sweep_position + count
+        if self._sweep_position >= len(awake):
+            self._sweep_position = 0
         return awake[start : start + count]
 
-    def _advance_safely(self, job: str) -> None:
+    def _advance_or_log(self, job: str) -> None:
         """Advance a job. Whatever is wrong with it, the others go on."""
         try:
             self.advance(job)
-            self._said.pop(job, None)
+            self._logged_errors.pop(job, None)
         except (FederationError, OSError) as error:
-            if self._said.get(job) != str(error):
+            if self._logged_errors.get(job) != str(error):
                 log.error("job not advanced", extra={"job": job, "why": str(error)})
-            self._said[job] = str(error)
+            self._logged_errors[job] = str(error)
         except Exception:
             log.exception("job not advanced", extra={"job": job})
 
-    def _note_starts(self) -> None:
+    def _note_earlier_attempts(self) -> None:
         """Note the attempts for which this server was ready before this process. Reads headers only: no job can make it
         fail."""
         proposer = self.server_state.membership.operators[SERVERS[0]]
         for job in self.server_state.mailbox.jobs():
             objects = self.server_state.mailbox.objects(job)
             last = max(objects.starts(), default=0)
-            self._before[job] = last if self.server_state.identity.name in objects.ready(last) else 0
+            self._ready_before_start[job] = last if self.server_state.identity.name in objects.ready(last) else 0
             self._place = max(self._place, place_of(objects, proposer))
-            self._unmended.add(job)
+            self._unchecked_keys.add(job)
             for member in submitters(objects):
                 self.scheduler.started(member, last_turn(objects))
 
     async def stop(self) -> None:
         """End attempts that run; they are made again later."""
         self._stopping = True
-        for job in list(self._gates):
-            self._stop(job, GOING)
+        for job in list(self._start_signals):
+            self._stop(job, STOPPING)
         self.shares.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
@@ -170,11 +170,11 @@ class JobRunner:
         for pool in (self._checks, self._repairs):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _spawn(self, job: str, what: str, function: Any, *arguments: Any) -> None:
+    def _run_in_thread(self, job: str, what: str, function: Any, *arguments: Any) -> None:
         """Run a function in a thread, once at a time for a job and a purpose."""
-        if (job, what) in self._busy or self._stopping:
+        if (job, what) in self._active or self._stopping:
             return
-        self._busy.add((job, what))
+        self._active.add((job, what))
         attempt = what == ATTEMPT
 
         async def body() -> None:
@@ -184,16 +184,16 @@ class JobRunner:
                 await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
             except (FederationError, OSError) as error:
                 log.error(what, extra={"job": job, "why": str(error)})
-                await asyncio.sleep(TICK)
+                await asyncio.sleep(POLL_INTERVAL)
             except Exception:
                 log.exception(what, extra={"job": job})
-                await asyncio.sleep(TICK)
+                await asyncio.sleep(POLL_INTERVAL)
             finally:
-                self._busy.discard((job, what))
+                self._active.discard((job, what))
                 if attempt:
-                    self._gates.pop(job, None)
+                    self._start_signals.pop(job, None)
                     self.scheduler.release(job)
-            self._advance_safely(job)
+            self._advance_or_log(job)
             self._schedule()
 
         task = asyncio.create_task(body())
@@ -204,38 +204,38 @@ class JobRunner:
 
     def advance(self, job: str) -> None:
         """Does, or starts, what comes next for a job here."""
-        if self._rests(job):
+        if self._is_erased(job):
             return
         known, job_state = self.server_state.admission.job(job), self.server_state.admission.job_state(job)
         if job_state.over:
-            self._unmended.discard(job)
-            self._close(known, job_state)
+            self._unchecked_keys.discard(job)
+            self._finish_job(known, job_state)
             return
         if self.server_state.mailbox.note(f"over {job}") is not None:  # by a clock that was wrong
             self.server_state.mailbox.unnote(f"over {job}")
         objects, me = self.server_state.mailbox.objects(job), self.server_state.identity.name
         if objects.offer(me, of_server=True) is None:
-            self._answer(known)
+            self._offer_or_refuse(known)
             return
-        if job in self._unmended:
-            self._spawn(job, KEY, self._mend_key, known)
+        if job in self._unchecked_keys:
+            self._run_in_thread(job, KEY, self._check_key, known)
         receipts = objects.receipts()
         for owner in known.proposal.owners:
             contribution = objects.by("contribution", owner)
             if contribution is not None and (me, owner) not in receipts and self.shares.is_due(job, owner):
-                self._spawn(job, f"check {owner}", self.shares.check, known, owner, contribution.digest)
+                self._run_in_thread(job, f"check {owner}", self.shares.check, known, owner, contribution.digest)
         last = max(objects.starts(), default=0)
         unsaid = me in objects.ready(last) and me not in objects.ended(last)
-        if unsaid and last <= self._before.get(job, 0):
+        if unsaid and last <= self._ready_before_start.get(job, 0):
             self.attempts.fail(job, last, "the server was restarted during the attempt")
             return
         startable = job_state.stage in (READY, RUNNING) and all(item.actor != "the clock" for item in job_state.waiting)
         self.scheduler.see(View.of(job, objects, self.server_state.membership, me, startable=startable))
 
-    def _mend_key(self, known: ProposedJob) -> None:
+    def _check_key(self, known: ProposedJob) -> None:
         """Look once after a start whether the key of a job is still there; again later if that is not possible now."""
-        self.shares.mend_key(known)
-        self._unmended.discard(known.id)
+        self.shares.repair_key(known)
+        self._unchecked_keys.discard(known.id)
 
     def _schedule(self) -> None:
         """Do what the scheduler says."""
@@ -246,44 +246,44 @@ class JobRunner:
         while well and not self._stopping and (steps := self.scheduler.steps()):
             for step in steps:
                 try:
-                    self._do(step)
+                    self._take_step(step)
                 except Exception as error:  # tried again at the next pass; the other jobs go on
                     why = f"{step.what}: {error}" if isinstance(error, FederationError | OSError) else step.what
                     log.error("step not taken", extra={"job": step.job, "why": why}, exc_info=why == step.what)
                     self.scheduler.release(step.job)
-                    self.scheduler.postpone(step.job, REPEAT)
+                    self.scheduler.postpone(step.job, STEP_RETRY_SECONDS)
                     well = False
         self._show_queue()
 
     def _show_queue(self) -> None:
         """Renew the queue that people see, in a fiftieth of the time at most: it is sorted as a whole."""
-        if time.monotonic() >= self._queue_due:
+        if time.monotonic() >= self._next_queue_at:
             began = time.thread_time()
             self.server_state.queue = {view.job: place for place, view in enumerate(self.scheduler.queue(), 1)}
-            self._queue_due = time.monotonic() + 50 * (time.thread_time() - began)
+            self._next_queue_at = time.monotonic() + 50 * (time.thread_time() - began)
 
-    def _do(self, step: Step) -> None:
+    def _take_step(self, step: Step) -> None:
         job, number = step.job, step.attempt
         if step.what == PROPOSE:
             self.server_state.publish("start", job, attempt=number, turn=step.turn)
             self.advance(job)
         elif step.what == PREPARE:
             known, start = self.server_state.admission.job(job), self.server_state.mailbox.objects(job).starts()[number]
-            gate = self._gates[job] = Gate()
-            self._spawn(job, ATTEMPT, self.attempts.run, known, number, start.digest, gate)
+            gate = self._start_signals[job] = StartSignal()
+            self._run_in_thread(job, ATTEMPT, self.attempts.run, known, number, start.digest, gate)
         elif step.what == BEGIN:
-            self._gates[job].begin()
+            self._start_signals[job].begin()
         else:
             self._stop(job, step.why)
 
     def _stop(self, job: str, why: str) -> None:
         """Stop an attempt here, wherever it is."""
-        if job in self._gates:
-            self._gates[job].stop(why)
+        if job in self._start_signals:
+            self._start_signals[job].stop(why)
         if job in self.attempts.running:
             self.attempts.running[job].kill(why)
 
-    def _answer(self, known: ProposedJob) -> None:
+    def _offer_or_refuse(self, known: ProposedJob) -> None:
         """Offer a key, or refuse the job. Server 0 gives the job its place in the queue."""
         why = refusal_of(known.proposal, self.server_state.settings.file.policy, self.server_state.admission)
         if why is not None:
@@ -298,7 +298,7 @@ class JobRunner:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _close(self, known: ProposedJob, job_state: JobState) -> None:
+    def _finish_job(self, known: ProposedJob, job_state: JobState) -> None:
         """Publish what was staged, once the job is done; erase, when it is time to."""
         server_state, job = self.server_state, known.id
         now = server_state.clock.now().timestamp()
@@ -308,7 +308,7 @@ class JobRunner:
         since = now if noted is None else float(noted)
         done = job_state.stage == DONE
         self.scheduler.forget(job)
-        if not done and job in self._gates:
+        if not done and job in self._start_signals:
             self._stop(job, f"the job is {job_state.stage}")
             return
         late = now >= since + seconds(known.proposal.erase_after)
@@ -322,12 +322,12 @@ class JobRunner:
         if gone and self.staging.erase_model(job):
             server_state.publish("erased", job, what="model", server=server_state.server)
         if server_state.mailbox.note(f"erased {job}") is not None:
-            self._resting[job] = time.monotonic() + REST
+            self._next_check_at[job] = time.monotonic() + ERASED_POLL_INTERVAL
             kept = since + seconds(server_state.settings.file.store.keep)
             if now >= kept and server_state.clock.agreed and not self.staging.has_model(job):
                 server_state.admission.forget(job)
 
-    def _rests(self, job: str) -> bool:
+    def _is_erased(self, job: str) -> bool:
         """Return whether there is nothing to do for a job that is over and erased here; its file is not read for
         this."""
         mailbox, clock = self.server_state.mailbox, self.server_state.clock
@@ -338,6 +338,6 @@ class JobRunner:
             self.server_state.settings.file.store.keep
         ):
             return False
-        self._unmended.discard(job)
-        self._resting[job] = time.monotonic() + REST
+        self._unchecked_keys.discard(job)
+        self._next_check_at[job] = time.monotonic() + ERASED_POLL_INTERVAL
         return True

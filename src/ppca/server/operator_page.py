@@ -22,7 +22,7 @@ from .replication import Followers
 from .server_state import ServerState
 
 Facts = dict[str, Any]
-News = Callable[[], AbstractContextManager[asyncio.Queue[Any]]]
+Events = Callable[[], AbstractContextManager[asyncio.Queue[Any]]]
 MAX_OVER = 50
 """Jobs that are over and shown; /v1/state has all."""
 
@@ -38,7 +38,7 @@ def local_page(
 
     settled: dict[str, Facts] = {}
     return OperatorPage(
-        lambda: facts(server_state, job_runner, followers, settled), server_state.news, health
+        lambda: facts(server_state, job_runner, followers, settled), server_state.events, health
     ).application()
 
 
@@ -116,11 +116,11 @@ def job_facts(server_state: ServerState, job: str) -> Facts:
 
 
 class OperatorPage:
-    """Handlers of the local port. facts: all there is to tell. news: a queue that gets something when it changes."""
+    """Handlers of the local port. facts: everything the page shows. events: a queue with an item for each change."""
 
-    def __init__(self, facts: Callable[[], Facts], news: News, health: Callable[[], Facts]) -> None:
+    def __init__(self, facts: Callable[[], Facts], events: Events, health: Callable[[], Facts]) -> None:
         self.facts = facts
-        self.news = news
+        self.new_events = events
         self.health_facts = health
         self.site = LocalSite(["ppca.server"])
 
@@ -150,7 +150,7 @@ class OperatorPage:
         return self.site.render("operator.html", root="", **found)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        with self.news() as queue:
+        with self.new_events() as queue:
 
             async def wait() -> None:
                 await queue.get()

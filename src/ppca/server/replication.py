@@ -2,7 +2,7 @@
 all.
 
 Envelopes go to the server they are addressed to; everything else, which is small or sealed for a receiver, to all.
-Small objects of the followed server itself come with their announcement (`news.WITH_DATA`); all others are fetched.
+Small objects of the followed server itself come with their announcement (`event_streams.EAGER_BYTES`); all others are fetched.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Followers:
         ):
             return
         try:
-            self.server_state.admission.check_room(str(fields.get("author")), int(fields.get("size", 0)))
+            self.server_state.admission.check_quota(str(fields.get("author")), int(fields.get("size", 0)))
             if isinstance(data := fields.get("data"), str):
                 await self._admit(server, digest, base64.b64decode(data, validate=True))
             else:

@@ -122,7 +122,7 @@ class Restoring:
     def _take(self, data: bytes) -> bool:
         """Store an object that another server gives back; False if it is here already."""
         item = Object.parse(data)  # the other server admitted it in its time, perhaps under an earlier revision
-        self.server_state.admission.check_room(item.header.author, item.header.size)
+        self.server_state.admission.check_quota(item.header.author, item.header.size)
         if item.header.kind == "job":
             federation = ProposedJob(item.payload).proposal.federation
         else:

@@ -137,14 +137,14 @@ class ServerState:
         self.progress[job] = {"job": job, "text": text, "fraction": fraction, "rounds": rounds}
         self._tell({"progress": self.progress[job]})
 
-    # -- news --------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def attend(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From here on news are told in this event loop."""
+        """Publish events in the running event loop from now on."""
         self._loop = loop
 
     @contextmanager
-    def news(self) -> Iterator[asyncio.Queue[dict[str, Any]]]:
+    def events(self) -> Iterator[asyncio.Queue[dict[str, Any]]]:
         """A queue of what happens while the block lasts."""
         queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(10_000)
         self._listeners.add(queue)

@@ -32,14 +32,14 @@ class BodyRefused(FederationError):
         self.status = status
 
 
-class Uploads:
+class ObjectUploads:
     """Receive request bodies. folder: holds them in unnamed files while they arrive."""
 
     def __init__(self, folder: Path, seconds: float = SECONDS) -> None:
         self._folder = folder
         self._seconds = seconds
         self._of: Counter[str] = Counter()
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def take(self, request: web.Request, member: str, use: Callable[[bytes], T]) -> T:
         """Return the result of `use`, which is called with the whole body in a thread."""
@@ -51,7 +51,7 @@ class Uploads:
         try:
             with tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(self._folder)) as file:
                 await self._receive(request, file)
-                async with self._room:
+                async with self._slots:
                     return await asyncio.to_thread(_used, file, use)
         finally:
             self._of[member] -= 1

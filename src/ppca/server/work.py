@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..jobs.chunks import Part
+from ..jobs.chunks import ServerChunk
 from ..jobs.pools import Workers
 from ..runtime.execute import Ran
 from ..runtime.failure import Failure
@@ -15,7 +15,7 @@ from ..transport import PinnedTls
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class AttemptInput:
     """One attempt as one server sees it.
 
     session: the same on all four servers, another one in every attempt. addresses: of the mesh ports, by server.
@@ -33,7 +33,7 @@ class Work:
     addresses: Mapping[int, tuple[str, int]]
     tls: PinnedTls
     job: dict[str, Any]
-    chunks: Iterable[Part] = ()
+    chunks: Iterable[ServerChunk] = ()
     workers: Workers = 0
     kept: Mapping[str, Record] = field(default_factory=dict)
     timeout: float = 60.0

@@ -80,7 +80,7 @@ class CompleteRows(Table):
             elif whole.any():
                 yield chunk[whole], None if rest is None else rest[whole]
         if self.dropped == done:
-            raise NoRows.for_gaps(self.label)
+            raise NoRows.for_missing(self.label)
 
     def portions(self) -> list[Table] | None:
         found = self.table.portions()

@@ -17,17 +17,17 @@ from .uploads import BodyRefused
 
 MEMBER = web.RequestKey("member", str)
 HEARTBEAT = 15.0
-STREAMS = 16
+MAX_STREAMS = 16
 """Streams of news that one member may have open."""
 
-WITH_DATA = 8 << 10
+EAGER_BYTES = 8 << 10
 """Bytes of an object of this server that is sent to other servers with its announcement: they need not ask for it."""
 
-AT_A_TIME = 100
+OBJECTS_PER_WRITE = 100
 """Objects that are announced in one write."""
 
 
-class News:
+class EventStreams:
     """Streams of news of one server.
 
     check: raises CertificateError if the sender of a request is not a member any more. may_see: whether a member has a
@@ -46,7 +46,7 @@ class News:
         self._streams: Counter[str] = Counter()
         self._listening: set[asyncio.Task[Any] | None] = set()
 
-    async def hang_up(self, app: web.Application) -> None:
+    async def close(self, app: web.Application) -> None:
         """End all streams, which never end by themselves."""
         for task in self._listening:
             if task is not None:
@@ -54,24 +54,24 @@ class News:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         member, place = request[MEMBER], place_in(request)
-        if self._streams[member] >= STREAMS:
-            return refusal(429, f"{member} listens {STREAMS} times already")
+        if self._streams[member] >= MAX_STREAMS:
+            return refusal(429, f"{member} listens {MAX_STREAMS} times already")
         self._streams[member] += 1
         task = asyncio.current_task()
         self._listening.add(task)
         try:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
             await response.prepare(request)
-            await self._tell_news(request, response, place)
+            await self._send_events(request, response, place)
         except (CertificateError, ConnectionError):
             return response  # no member any more, or it is gone: the stream ends
         finally:
             self._listening.discard(task)
             self._streams[member] -= 1
 
-    async def _tell_news(self, request: web.Request, response: web.StreamResponse, place: int) -> NoReturn:
+    async def _send_events(self, request: web.Request, response: web.StreamResponse, place: int) -> NoReturn:
         member = request[MEMBER]
-        with self.server_state.news() as queue:
+        with self.server_state.events() as queue:
             while True:
                 self._check(request)
                 place = await self._send_objects(response, member, place)
@@ -88,7 +88,7 @@ class News:
 
     async def _send_objects(self, response: web.StreamResponse, member: str, place: int) -> int:
         to_server = self.server_state.membership.server_of(member) is not None
-        while found := self.server_state.mailbox.since(place, AT_A_TIME):
+        while found := self.server_state.mailbox.since(place, OBJECTS_PER_WRITE):
             lines = [
                 header_line(seq, header, self._own_data(header) if to_server else None)
                 for seq, header in found
@@ -102,7 +102,7 @@ class News:
 
     def _own_data(self, header: Header) -> bytes | None:
         """The bytes of a small object of this server."""
-        if header.author != self.server_state.identity.name or header.size > WITH_DATA:
+        if header.author != self.server_state.identity.name or header.size > EAGER_BYTES:
             return None
         item = self.server_state.mailbox.get(header.digest)
         return None if item is None else item.data
