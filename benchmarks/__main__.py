@@ -285,14 +285,14 @@ def vertical(
     output: Output = DEFAULT_OUTPUT,
     data: Data = None,
     rows: Annotated[int, typer.Option(min=1000, help="rows of the synthetic table")] = 195_177,
-    pieces: Annotated[list[int] | None, typer.Option("--pieces", help="row pieces; repeat the option")] = None,
+    chunks: Annotated[list[int] | None, typer.Option("--chunks", help="row chunks; repeat the option")] = None,
     ids: Annotated[int, typer.Option(min=1000, help="ids per owner in the measurement of tags")] = 10_000_000,
 ) -> None:
     """Owners of columns: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many
     ids."""
     from benchmarks import vertical as bench
 
-    bench.main(rows, pieces or [24, 48, 96], ids, data, output)
+    bench.main(rows, chunks or [24, 48, 96], ids, data, output)
 
 
 @app.command()

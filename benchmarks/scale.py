@@ -111,7 +111,7 @@ def pass_on_dask(folder: str, workers: str) -> dict[str, Any]:
         after = client.run(_processor)
         peaks = list(client.run(peak_memory).values())
     clock.found["processor"] += sum(after[worker] - before[worker] for worker in after)
-    found = {"rows": sums.count, **clock.found, "workers": peaks, "portions": len(told)}
+    found = {"rows": sums.count, **clock.found, "workers": peaks, "parts": len(told)}
     silence = float(np.diff([clock.start, *told]).max())
     return found | {"longest_silence": silence, "error": _error(Path(folder), sums)}
 
@@ -199,7 +199,7 @@ def main(
         for way, step, arguments in [*ways, ("plain reading (PyArrow), again", "read", ())]:
             status.update(way)
             found = run(step, table, *arguments)
-            extra |= {key: found.pop(key) for key in ("portions", "longest_silence", "error") if key in found}
+            extra |= {key: found.pop(key) for key in ("parts", "longest_silence", "error") if key in found}
             measured.append(Measured(way, **found))
     facts = {
         "rows": rows,
@@ -235,7 +235,7 @@ def _print(console: Console, facts: dict[str, Any], measured: list[Measured]) ->
     console.print(
         f"{facts['distinct_files']} of the files are distinct ({size(facts['bytes_on_disk'])} on disk, which the "
         f"page cache may hold), the others are hard links to them; {size(facts['bytes_read'])} are read. "
-        f"{facts['portions']} portions, progress at least every {facts['longest_silence']:.1f} s; the sums differ "
+        f"{facts['parts']} parts, progress at least every {facts['longest_silence']:.1f} s; the sums differ "
         f"from those of the files one by one by {facts['error']:.1e} of the deviations. {facts['cores']} cores, "
         f"load {facts['load']:.1f} (other work slows all ways).",
         highlight=False,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.vertical import pieces
+from benchmarks.vertical import chunks
 from docs.generate import ROOT, replaced
 from ppca.web.report import duration, size
 
@@ -180,7 +180,7 @@ def vertical_times(data: dict[str, Any]) -> str:
             job["data"],
             f"{job['rows']:,}",
             job["alignment"],
-            str(pieces(job["pieces"], job["rows"])),
+            str(chunks(job["chunks"], job["rows"])),
             *(f"{job['seconds'][stage]:.2f}" for stage in stages),
             f"{job['covariance_step']:.2f}",
             f"{job['total']:.2f}",
@@ -211,7 +211,7 @@ def vertical_traffic(data: dict[str, Any]) -> str:
         [
             job["data"],
             job["alignment"],
-            str(pieces(job["pieces"], job["rows"])),
+            str(chunks(job["chunks"], job["rows"])),
             size(job["bytes_per_owner"]),
             size(max(job["bytes_received_per_server"])),
             size(max(job["bytes_between_servers"])),
@@ -239,7 +239,7 @@ def scale(data: dict[str, Any]) -> str:
         for way in data["ways"]
     ]
     shape = f"{data['rows']:,} x {data['columns']}, {data['distinct_files']} of {data['files']} files distinct"
-    shape += f"; {data['portions']} portions; {data['cores']} cores, load {data['load']:.0f}"
+    shape += f"; {data['parts']} parts; {data['cores']} cores, load {data['load']:.0f}"
     heads = [shape, "time", "rows/s", "processor seconds", "peak of client", "peak of a worker"]
     return table(heads, ways)
 

@@ -55,7 +55,7 @@ class Row:
     columns: int
     owners: int
     alignment: str
-    pieces: int | None
+    chunks: int | None
     seconds: dict[str, float]
     covariance_step: float
     total: float
@@ -91,11 +91,11 @@ def split(X: Floats, shuffled: bool) -> list[pa.Table]:
     return tables
 
 
-def measure(name: str, X: Floats, alignment: str, pieces: int | None, use: Callable[[PCA], None] | None = None) -> Row:
+def measure(name: str, X: Floats, alignment: str, chunks: int | None, use: Callable[[PCA], None] | None = None) -> Row:
     """One job on new servers. use: is called with the fitted model while these still keep it."""
     tables = split(X, alignment == "psi")
     with LocalServers(timeout=600) as servers:
-        pca = PCA(partition=Columns("id", alignment, pieces=pieces), servers=servers)
+        pca = PCA(partition=Columns("id", alignment, chunks=chunks), servers=servers)
         start = time.perf_counter()
         pca.fit(tables)
         total = time.perf_counter() - start
@@ -111,7 +111,7 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None, use: Calla
         columns=X.shape[1],
         owners=len(tables),
         alignment=alignment,
-        pieces=pieces,
+        chunks=chunks,
         seconds=seconds,
         covariance_step=sum(seconds[stage] for stage in ("upload", "align", "second moments", "covariance")),
         total=total,
@@ -197,7 +197,7 @@ def _apart(work: Callable[..., TagRow], *arguments: Any) -> TagRow:
 # -----------------------------------------------------------------------------------------------------------
 
 
-def main(rows: int, pieces: list[int], ids: int, data: Folder, output: Path) -> None:
+def main(rows: int, chunks: list[int], ids: int, data: Folder, output: Path) -> None:
     console = table_console()
     X = synthetic(rows)
     jobs: list[Row] = []
@@ -206,7 +206,7 @@ def main(rows: int, pieces: list[int], ids: int, data: Folder, output: Path) -> 
     except MissingData as missing:
         console.print(f"MOOCCube was left out: {missing}", highlight=False)
     jobs.append(measure("synthetic", X, "aligned", None))
-    jobs += [measure("synthetic", X, "psi", count) for count in pieces]
+    jobs += [measure("synthetic", X, "psi", count) for count in chunks]
     console.print(_job_table(jobs), _traffic_table(jobs))
     tags = [_apart(measure_tags, kind, ids) for kind in ("integers", "strings")]
     tags.append(_apart(measure_match, 3, ids))
@@ -232,7 +232,7 @@ def broken(jobs: list[Row]) -> list[str]:
     """The limits that are not kept."""
     found = []
     for job in jobs:
-        name = f"{job.data}, {job.alignment}, pieces {job.pieces or 'fewest'}"
+        name = f"{job.data}, {job.alignment}, chunks {job.chunks or 'fewest'}"
         found += [f"{name}: {limit}" for limit in Accuracy(**job.accuracy).broken()]
         if max(job.peak_memory) >= MAX_MEMORY:
             found.append(f"{name}: a server took {size(max(job.peak_memory))}")
@@ -241,8 +241,8 @@ def broken(jobs: list[Row]) -> list[str]:
     return found
 
 
-def pieces(asked: int | None, rows: int) -> int:
-    """Row pieces of a job: as asked, else as few as the longest piece allows."""
+def chunks(asked: int | None, rows: int) -> int:
+    """Row chunks of a job: as asked, else as few as the longest chunk allows."""
     return asked or -(-rows // MAX_CHUNK_ROWS)
 
 
@@ -252,7 +252,7 @@ def _job_table(jobs: list[Row]) -> Table:
         table.add_column(heading, justify="left" if heading in ("data", "alignment") else "right")
     for job in jobs:
         times = [f"{job.seconds[stage]:.2f}" for stage in STAGES]
-        count = str(pieces(job.pieces, job.rows))
+        count = str(chunks(job.chunks, job.rows))
         line = (job.data, f"{job.rows:,}", job.alignment, count, *times)
         table.add_row(*line, f"{job.covariance_step:.2f}", f"{job.total:.2f}")
     return table
@@ -268,7 +268,7 @@ def _traffic_table(jobs: list[Row]) -> Table:
         table.add_row(
             job.data,
             job.alignment,
-            str(pieces(job.pieces, job.rows)),
+            str(chunks(job.chunks, job.rows)),
             size(job.bytes_per_owner),
             size(max(job.bytes_received_per_server)),
             size(max(job.bytes_between_servers)),

@@ -32,7 +32,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "rows_at_least": "The servers stop if the owners have fewer rows together.",
         "add_to": "Name of kept sums to which these rows are added. Not in a federation.",
         "scales": "Scale exponents of the columns of the kept model, for new rows.",
-        "pieces": "Number of row chunks of the second moments of column owners. Absent: as few as possible.",
+        "chunks": "Number of row chunks of the second moments of column owners. Absent: as few as possible.",
         "check_inputs": (
             "The servers check on shares that the numbers of each owner are in range. Required with several owners."
         ),

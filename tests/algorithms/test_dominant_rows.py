@@ -29,10 +29,10 @@ def passed(entries: NDArray[np.int64], limit: float = LIMIT) -> NDArray[np.bool_
         party.run = "the same coins in every run"
         words = rows.data[..., 0]
 
-        def pieces() -> Iterator[Any]:
+        def chunks() -> Iterator[Any]:
             return (words[:, start : start + PIECE] for start in range(0, len(entries), PIECE))
 
-        ranges = await dominant_row_conditions(party, pieces(), len(entries), limit, np.arange(width), width)
+        ranges = await dominant_row_conditions(party, chunks(), len(entries), limit, np.arange(width), width)
         return (await ranges.in_range()).reveal(why="test")
 
     packets = share_ring(ring.integers(entries, 1), RingType(64, GRID, 1))

@@ -62,10 +62,10 @@ async def on_shares(
 ) -> list[Any]:
     d, n = columns.shape
 
-    def pieces() -> Iterator[Any]:
+    def chunks() -> Iterator[Any]:
         return (columns.data[:, start : start + 7] for start in range(0, d, 7))
 
-    table: Any = WideTable(party, pieces, n, d)
+    table: Any = WideTable(party, chunks, n, d)
     table.sums_by_owner = SecretArray.stack(sums) if sums else None
     V, values, scaled, good, wrong = await found(table, shift, by_columns, owners)
     factor = scaled.factor.retype(RingType(128, 100, 26))
@@ -198,10 +198,10 @@ def test_on_plain_numbers(name: str) -> None:
 async def three_products(party: Party, columns: SecretArray, U: SecretArray, V: SecretArray) -> list[Any]:
     d, n = columns.shape
 
-    def pieces() -> Iterator[Any]:
+    def chunks() -> Iterator[Any]:
         return (columns.data[:, start : start + 3] for start in range(0, d, 3))
 
-    table = WideTable(party, pieces, n, d)
+    table = WideTable(party, chunks, n, d)
     parts = [await table.gram(), await table.onto_columns(U), await table.onto_rows(V)]
     return [part.reveal(why="test") for part in parts]
 

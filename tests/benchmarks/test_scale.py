@@ -22,7 +22,7 @@ def test_scale(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "scale.json").read_text())
     assert [way["rows"] for way in found["ways"]] == [9000] * 4
-    assert found["portions"] == 3
+    assert found["parts"] == 3
     assert found["error"] < 1e-14
     assert len(found["ways"][1]["workers"]) == 1
     assert not list(files.iterdir())

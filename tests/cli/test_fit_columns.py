@@ -55,7 +55,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], s
         "--keep",
         "--allow",
         "transform,flags,scores",
-        "--pieces",
+        "--chunks",
         2,
         "--workers",
         1,

@@ -117,7 +117,7 @@ SAME = [
 ]
 BY_COLUMNS = [
     ["--alignment", "psi", "--minimum", "7", "--fold-case", "--row-share-at-most", "0.5"],
-    ["--alignment", "namespace", "--namespace", "99", "--pieces", "3", "-k", "2"],
+    ["--alignment", "namespace", "--namespace", "99", "--chunks", "3", "-k", "2"],
     ["--wide", "--standardize"],
 ]
 
@@ -191,7 +191,7 @@ def test_the_default_values_of_options_are_those_of_jobs() -> None:
     names = ("solver", "tol", "fixed_iterations", "max_iterations")
     assert [getattr(estimator, name) for name in names] == [getattr(JointPCA(), name) for name in names]
     data = Data(form=ROWS, owners=("north",), columns=("a",))
-    assert (options.standardize, options.read.missing, options.pieces) == (data.standardize, data.missing, data.pieces)
+    assert (options.standardize, options.read.missing, options.chunks) == (data.standardize, data.missing, data.chunks)
     assert Columns().align == Align()
     (erase_after,) = [field.default for field in fields(Proposal) if field.name == "erase_after"]
     assert LifetimeOptions().erase_after == erase_after

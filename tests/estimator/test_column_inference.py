@@ -115,8 +115,8 @@ def test_the_rows_are_forgotten_and_batches_change_nothing(monkeypatch: pytest.M
     whole = model.transform_columns(frames, Columns("n"))
     monkeypatch.setattr("ppca.jobs.new_rows.NUMBERS", 12)
     monkeypatch.setattr("ppca.owner.columns.CHUNK_NUMBERS", 10)
-    pieces = model.transform_columns(frames, Columns("n"))
-    by_id = [dict(zip(found.ids, found.coordinates, strict=True)) for found in (whole, pieces)]
+    chunks = model.transform_columns(frames, Columns("n"))
+    by_id = [dict(zip(found.ids, found.coordinates, strict=True)) for found in (whole, chunks)]
     for patient in range(25):
         assert np.allclose(by_id[0][patient], by_id[1][patient], atol=1e-9)
     with pytest.raises(MatchError):

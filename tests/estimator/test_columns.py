@@ -191,8 +191,8 @@ def test_namespace_fills_missing_rows_with_zeros(lockstep_servers: LockstepServe
 def test_pieces_change_nothing(way: str) -> None:
     """Sums are exact integers, so the covariance is the same to the last bit; the rest differs by rounding on shares."""
     X, found = sample(53, 4), []
-    for pieces in (None, 1, 7, 53, 500):
-        pca = PCA(4, partition=Columns("id", way, pieces=pieces), servers=LockstepServers(), fixed_iterations=12)
+    for chunks in (None, 1, 7, 53, 500):
+        pca = PCA(4, partition=Columns("id", way, chunks=chunks), servers=LockstepServers(), fixed_iterations=12)
         found.append(pca.fit(split(X, [1, 2])))
         check(found[-1], X)
     for other in found[1:]:
@@ -294,7 +294,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
         IdError,
         "owner 1: ids run from 0 to 19, outside 0..9",
     ),
-    "pieces": ([GOOD, GOOD], {"pieces": 0}, ValueError, "pieces=0"),
+    "chunks": ([GOOD, GOOD], {"chunks": 0}, ValueError, "chunks=0"),
     "partition": ([GOOD, GOOD], {"partition": "diagonal"}, ValueError, "choose 'rows' or ppca.Columns"),
 }
 

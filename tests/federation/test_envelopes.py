@@ -1,4 +1,4 @@
-"""An owner's stream: cut anywhere it is refused, over several pieces it comes back, and memory stays bounded."""
+"""An owner's stream: cut anywhere it is refused, over several chunks it comes back, and memory stays bounded."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def fits(draw: Any) -> JobSpec:
         standardize=draw(st.booleans()),
         missing=draw(missing),
         rows_at_least=draw(maybe(st.integers(1, 1 << 40))),
-        pieces=draw(maybe(st.integers(1, 9))) if by_columns and not wide else None,
+        chunks=draw(maybe(st.integers(1, 9))) if by_columns and not wide else None,
     )
 
 

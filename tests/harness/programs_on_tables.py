@@ -22,13 +22,13 @@ async def rows_in_memory(party: Party) -> PerServer:
 async def moments(
     party: Party, *inputs: SecretArray, tables: list[int], rows: int, starts: list[int], workers: int | str
 ) -> Any:
-    """The sums of the rows of several tables, opened: products and columns, computed in six pieces by the workers."""
+    """The sums of the rows of several tables, opened: products and columns, computed in six chunks by the workers."""
     uploads = JobUploads(party.seat)
     for table, part in zip(tables, inputs, strict=True):
         spool = uploads.rows.setdefault(table, Spool(part.shape[1] * part.dtype.limbs))
         spool.append(len(part), [(False, np.ascontiguousarray(split)) for split in part.data])
     with submitter(workers) as (submit, ahead):
-        source = uploads.pieces(rows, 6)
+        source = uploads.chunks(rows, 6)
         products, columns = await second_moments(party, source, 6, Blocks(tuple(starts), True), submit, ahead)
     uploads.close()
     return {"products": products.reveal(why="test"), "columns": columns.reveal(why="test")}

@@ -1,4 +1,4 @@
-"""Who computes the pieces: worker processes or a Dask cluster of each server give what the server itself gives."""
+"""Who computes the chunks: worker processes or a Dask cluster of each server give what the server itself gives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def moments(servers: LocalServers, workers: int | str) -> list[Any]:
 def fit(servers: LocalServers, workers: int | str) -> PCA:
     servers.workers = workers
     try:
-        return PCA(partition=Columns("id", pieces=6), servers=servers).fit(TABLES)
+        return PCA(partition=Columns("id", chunks=6), servers=servers).fit(TABLES)
     finally:
         servers.workers = 0
 
@@ -59,16 +59,16 @@ def check(servers: LocalServers, workers: int | str) -> None:
 @pytest.mark.parametrize("own", [False, True])
 def test_a_task_is_the_same_everywhere(own: bool) -> None:
     random = np.random.default_rng(3)
-    piece, blocks = random.integers(0, 2**64, (2, 50, 6), dtype=np.uint64), Blocks((0, 1, 4, 6), own)
-    exact = (piece[0].astype(object).T @ piece[1].astype(object)) % 2**64
+    chunk, blocks = random.integers(0, 2**64, (2, 50, 6), dtype=np.uint64), Blocks((0, 1, 4, 6), own)
+    exact = (chunk[0].astype(object).T @ chunk[1].astype(object)) % 2**64
     i, j = blocks.entries()
-    assert local_product(piece[0], piece[1], blocks)[:, 0].tolist() == exact[i, j].tolist()
+    assert local_product(chunk[0], chunk[1], blocks)[:, 0].tolist() == exact[i, j].tolist()
     assert len(i) == (21 if own else 11)
     with submitter(2) as (submit, ahead):
         assert ahead == 4
-        tasks = [submit(local_product, piece[0], piece[1], blocks) for _ in range(3)]
+        tasks = [submit(local_product, chunk[0], chunk[1], blocks) for _ in range(3)]
         for task in tasks:
-            assert np.array_equal(task.result(), local_product(piece[0], piece[1], blocks))
+            assert np.array_equal(task.result(), local_product(chunk[0], chunk[1], blocks))
 
 
 def test_worker_processes(servers: LocalServers) -> None:
@@ -108,7 +108,7 @@ def test_workers_end_with_a_killed_server() -> None:
                 orphans.extend(_children(servers.pids[2]))
                 os.kill(servers.pids[2], 9)
 
-        partition = Columns("id", pieces=200)
+        partition = Columns("id", chunks=200)
         with pytest.raises(ServersFailed):
             PCA(partition=partition, servers=servers).fit(TABLES, progress=kill)
     assert orphans

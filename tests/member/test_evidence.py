@@ -48,7 +48,7 @@ def result(seat: int, answer: int = 7, attempt: int = 1) -> Object:
 
 
 def sealed(seat: int, plain: bytes, attempt: int = 1) -> list[Object]:
-    """A server's part of the result, in pieces."""
+    """A server's part of the result, in chunks."""
     chunks = chunks_in(plain)
     infos = [result_info(JOB.id, RECEIVER, seat, attempt, chunk, len(chunks)) for chunk in range(len(chunks))]
     return [
@@ -284,7 +284,7 @@ def test_a_result_that_lacks_what_the_job_reveals_is_refused_by_name(tmp_path: P
 
 
 def test_an_audit_that_names_too_many_pieces_is_refused_before_they_are_fetched() -> None:
-    """A lying server could make a receiver fetch 240,000 pieces of 16 MiB for the result of a small matrix."""
+    """A lying server could make a receiver fetch 240,000 chunks of 16 MiB for the result of a small matrix."""
     named = {name: ["0" * 64] * 3 for name in OPERATORS}
     _check_counts(named)
     _check_counts(named | {"beta": ["0" * 64] * 4})

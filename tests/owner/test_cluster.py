@@ -54,27 +54,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_as_in_one_pass(client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "PORTION_NUMBERS", 5 * 500)
+    monkeypatch.setattr(arrow, "PART_NUMBERS", 5 * 500)
     table = open_table(folder, dask=True, label="north")
-    portions = table.portions()
-    assert portions is not None
-    assert sum(portion.rows or 0 for portion in portions) == 9000
-    assert len(portions) == 7 + 1 + 1 + 9  # two row groups of 300 rows each; the last of a file may be alone
+    parts = table.independent_parts()
+    assert parts is not None
+    assert sum(part.rows or 0 for part in parts) == 9000
+    assert len(parts) == 7 + 1 + 1 + 9  # two row groups of 300 rows each; the last of a file may be alone
     seen: list[tuple[int, int | None]] = []
     found = sums_of(table, lambda done, rows: seen.append((done, rows)))
     whole = moments(open_table(X))
     assert (found.count, found.label, found.names) == (9000, "north", list("abcde"))
     assert np.abs(found.gram - whole.gram).max() <= 1e-14 * whole.gram.max()
     assert np.allclose(found.mean, whole.mean, rtol=0, atol=1e-14)
-    assert len(seen) == 17  # the portion without rows is not handed out
+    assert len(seen) == 17  # the part without rows is not handed out
     assert seen[-1] == (9000, 9000)
     again = sums_of(table)
-    assert (again.gram == found.gram).all()  # whatever order the portions ended in
+    assert (again.gram == found.gram).all()  # whatever order the parts ended in
 
 
-def test_few_portions_are_under_way(client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_parts_are_under_way(client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more than the window have been started and not merged, and of merged sums log2 of their number are held."""
-    monkeypatch.setattr(arrow, "PORTION_NUMBERS", 1)
+    monkeypatch.setattr(arrow, "PART_NUMBERS", 1)
     most = {"running": 0, "held": 0}
     merge = dask_moments._PartScheduler._merge
 
@@ -85,14 +85,14 @@ def test_few_portions_are_under_way(client: Any, folder: Path, monkeypatch: pyte
 
     monkeypatch.setattr(dask_moments._PartScheduler, "_merge", counted)
     sums_of(open_table(folder, dask=True))
-    assert most["running"] <= 2 * dask_moments.PORTIONS_PER_THREAD
-    assert most["held"] <= 5  # 14 + 1 + 17 = 32 portions
+    assert most["running"] <= 2 * dask_moments.PARTS_PER_THREAD
+    assert most["held"] <= 5  # 14 + 1 + 17 = 32 parts
 
 
 def test_gaps_and_dropped_rows(client: Any, folder: Path) -> None:
     holes = X.copy()
     holes[np.random.default_rng(3).random(X.shape) < 0.1] = np.nan
-    holes[:600, 2] = np.nan  # the first portions have no complete row
+    holes[:600, 2] = np.nan  # the first parts have no complete row
     path = write(folder / "holes.parquet", holes)
     found = missing_moments_of(open_table(path, dask=True, missing="mean"))
     wanted = moments_with_missing(open_table(holes, missing="mean"))
@@ -214,7 +214,7 @@ def _quiet() -> bool:
     return all(dask.config.get(name) == value for name, value in QUIET.items())
 
 
-def test_a_portion_is_decoded_by_the_thread_that_sums_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_decoded_by_the_thread_that_sums_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are as many as their owner wants: Arrow's threads would come on top of them."""
     asked: list[bool] = []
     batches = pa.parquet.ParquetFile.iter_batches
@@ -225,7 +225,7 @@ def test_a_portion_is_decoded_by_the_thread_that_sums_it(folder: Path, monkeypat
 
     monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", watched)
     whole = open_table(next(folder.glob("*.parquet")))
-    for table in (whole, *(whole.portions() or ())):
+    for table in (whole, *(whole.independent_parts() or ())):
         moments(table, threads=1)
     assert asked == [True] + [False] * (len(asked) - 1)
     assert len(asked) > 1

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
 from ppca.owner.moments import Moments, moments, pass_over
 from ppca.owner.tables.opening import open_table
-from ppca.owner.tables.table import Piece, Table
+from ppca.owner.tables.table import ChunkWithRest, Table
 
 U = 2.0**-53
 
@@ -193,12 +193,12 @@ def test_result_does_not_depend_on_the_order_in_memory(rows: int, columns: int) 
 
 @pytest.mark.parametrize("rows", [10, 5000])
 def test_one_thread_is_the_callers_and_has_one_of_blas(rows: int) -> None:
-    """As on a worker of a cluster that has one thread; also for a portion of one chunk."""
+    """As on a worker of a cluster that has one thread; also for a part of one chunk."""
     seen = []
 
-    def sum_chunk(table: Table, piece: Piece, buffers: list[Any]) -> int:
+    def sum_chunk(table: Table, chunk_with_rest: ChunkWithRest, buffers: list[Any]) -> int:
         seen.append((threading.get_ident(), *_blas_threads()))
-        return len(piece[0])
+        return len(chunk_with_rest[0])
 
     with threadpool_limits(2, user_api="blas"):
         pass_over(open_table(np.ones((rows, 2))), sum_chunk, lambda done: done, 2000, None, 1)

@@ -223,7 +223,7 @@ CASES: dict[str, Callable[[LockstepServers], Values]] = {
     "columns, psi, standardised": fit(lambda: column_owners(overlap=3), standardize=True, partition=by_columns()),
     "columns, aligned": fit(column_owners, partition=by_columns("aligned")),
     "columns, namespace": fit(column_owners, partition=by_columns("namespace", namespace=60)),
-    "columns, pieces": fit(column_owners, partition=by_columns("aligned", pieces=3)),
+    "columns, chunks": fit(column_owners, partition=by_columns("aligned", chunks=3)),
     "columns, loadings": loadings("psi"),
     "wide columns, aligned": fit(lambda: column_owners(**WIDE), partition=by_columns("aligned")),
     "wide columns, psi, standardised": fit(lambda: column_owners(**WIDE), standardize=True, partition=by_columns()),

@@ -63,15 +63,15 @@ WORDS = RingType(64, 0, 62)
 
 
 async def dominant_row_conditions(
-    party: Party, pieces: Iterator[Words], rows: int, limit: float, table: NDArray[np.intp], tables: int
+    party: Party, chunks: Iterator[Words], rows: int, limit: float, table: NDArray[np.intp], tables: int
 ) -> Ranges:
     """Return the conditions on the columns of every table.
 
-    pieces: chunks (2, rows, width). table: that of every column.
+    chunks: arrays (2, rows, width). table: that of every column.
     """
     width = len(table)
     ranges = Ranges(tables)
-    narrow, whole, signs = _random_sums(party, pieces, width)
+    narrow, whole, signs = _random_sums(party, chunks, width)
     sums, total = await together(narrow.extend(), whole.extend())
     sums, total = sums.retype(WHOLE), total.retype(WHOLE)
     ranges.between(total, -rows << GRID, rows << GRID, table)
@@ -93,7 +93,7 @@ async def dominant_row_conditions(
 
 
 def _random_sums(
-    party: Party, pieces: Iterator[Words], width: int
+    party: Party, chunks: Iterator[Words], width: int
 ) -> tuple[SecretArray, SecretArray, NDArray[np.int64]]:
     """Return random sums, sums of the columns, and sums of the signs, modulo 2^64.
 
@@ -102,8 +102,8 @@ def _random_sums(
     coins = Coins(party, "buckets")
     shape = (DRAWS, BUCKETS, SIGNS)
     sums, total, signs = np.zeros((2, *shape, width, 1), np.uint64), np.zeros((2, width, 1), np.uint64), np.zeros(shape)
-    for piece in pieces:
-        words, length = np.ascontiguousarray(piece)[..., None], piece.shape[1]
+    for chunk in chunks:
+        words, length = np.ascontiguousarray(chunk)[..., None], chunk.shape[1]
         total += ring.total(words, 1)
         for draw in range(DRAWS):
             order = coins.order(length)

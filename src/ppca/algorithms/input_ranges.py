@@ -126,8 +126,8 @@ class Ranges:
         """
         shares = values.data
         starts = range(0, shares.shape[2], BLOCK_ENTRIES)
-        pieces = (np.ascontiguousarray(shares[:, :, k : k + BLOCK_ENTRIES].swapaxes(1, 2)) for k in starts)
-        found = projections(party, pieces, self.tables, RANDOM_SUMS).retype(WHOLE)
+        chunks = (np.ascontiguousarray(shares[:, :, k : k + BLOCK_ENTRIES].swapaxes(1, 2)) for k in starts)
+        found = projections(party, chunks, self.tables, RANDOM_SUMS).retype(WHOLE)
         if unit is None:
             self.between(found, -NORM_FACTOR * bound, NORM_FACTOR * bound)
             return
@@ -197,27 +197,27 @@ async def moment_ranges(party: Party, sums: OwnerMoments | OwnerMomentsMissing) 
     return ranges
 
 
-def projections(party: Party, pieces: Iterator[Words], width: int, sums: int) -> SecretArray:
+def projections(party: Party, chunks: Iterator[Words], width: int, sums: int) -> SecretArray:
     """Return sums of the rows of a table with public random signs: (width, sums), integers.
 
-    pieces: chunks (2, rows, width, limbs).
+    chunks: arrays (2, rows, width, limbs).
     """
     total, coins = None, Coins(party, f"rows of {width}")
-    for piece in pieces:
-        signs = ring.integers(coins.ternary(sums, piece.shape[1]), piece.shape[-1])
-        part = np.stack([ring.matmul(signs, np.ascontiguousarray(split)) for split in piece])
+    for chunk in chunks:
+        signs = ring.integers(coins.ternary(sums, chunk.shape[1]), chunk.shape[-1])
+        part = np.stack([ring.matmul(signs, np.ascontiguousarray(split)) for split in chunk])
         total = part if total is None else ring.add(total, part)
     assert total is not None
     limbs = total.shape[-1]
     return SecretArray(party, np.ascontiguousarray(total.swapaxes(1, 2)), RingType(64 * limbs, 0, 64 * limbs - 2))
 
 
-def table_projections(party: Party, pieces: Iterator[Words], table: NDArray[np.intp], tables: int) -> SecretArray:
+def table_projections(party: Party, chunks: Iterator[Words], table: NDArray[np.intp], tables: int) -> SecretArray:
     """Return sums of all entries of every table, with signs of rows and of columns: (tables, TABLE_RANDOM_SUMS).
 
-    pieces: chunks (2, rows, width, limbs). table: the number of the table of each of the `width` columns.
+    chunks: arrays (2, rows, width, limbs). table: the number of the table of each of the `width` columns.
     """
-    found = projections(party, pieces, len(table), TABLE_RANDOM_SUMS)
+    found = projections(party, chunks, len(table), TABLE_RANDOM_SUMS)
     signs = 2 * Coins(party, f"columns of {len(table)}").bits(len(table), TABLE_RANDOM_SUMS).astype(np.int64) - 1
     signed = ring.mul(found.data, np.broadcast_to(ring.integers(signs, found.dtype.limbs), found.data.shape))
     parts = [ring.total(np.ascontiguousarray(signed[:, table == number]), 1) for number in range(tables)]

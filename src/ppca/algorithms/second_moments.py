@@ -101,7 +101,7 @@ def inline(work: Callable[..., Words], *arguments: Any) -> Future[Words]:
 
 async def second_moments(
     party: Party,
-    pieces: Iterator[NDArray[np.uint64]],
+    chunks: Iterator[NDArray[np.uint64]],
     count: int,
     blocks: Blocks,
     submit: Submit | None = None,
@@ -110,7 +110,7 @@ async def second_moments(
     """Return sums over all rows: of products (one per entry of `blocks`, 48 fractional bits) and of columns (24), both
     in 128 bits.
 
-    pieces: shares of chunks, shape (2, rows, width), both splits, at most `MAX_CHUNK_ROWS` rows each. count: their
+    chunks: arrays of shares of shape (2, rows, width), both splits, at most `MAX_CHUNK_ROWS` rows each. count: their
     number, for progress. ahead: number of tasks that run at the same time.
     """
     run = submit or inline
@@ -122,12 +122,12 @@ async def second_moments(
     exhausted = False
     while not exhausted or waiting:
         while not exhausted and len(waiting) < max(1, ahead):
-            piece = next(pieces, None)
-            if piece is None:
+            chunk = next(chunks, None)
+            if chunk is None:
                 exhausted = True
                 break
-            sums += ring.total(np.ascontiguousarray(piece)[..., None], 1)
-            waiting.append(run(local_product, piece[0], piece[1], blocks))
+            sums += ring.total(np.ascontiguousarray(chunk)[..., None], 1)
+            waiting.append(run(local_product, chunk[0], chunk[1], blocks))
         if not waiting:
             break
         ready.append(np.asarray(waiting.pop(0).result()))

@@ -56,7 +56,7 @@ CHUNK_ENTRIES = 1 << 18
 Words = NDArray[np.uint64]
 
 
-def columns_of_piece(rows: int) -> int:
+def columns_per_chunk(rows: int) -> int:
     """Return the number of columns of a chunk of a table with this number of rows."""
     return max(1, CHUNK_ENTRIES // rows)
 
@@ -65,11 +65,11 @@ def columns_of_piece(rows: int) -> int:
 class WideTable:
     """One server's shares of a table.
 
-    pieces(): yields chunks (2, columns, rows, 2) of all columns from the first on.
+    chunks(): yields arrays (2, columns, rows, 2) of all columns from the first on.
     """
 
     party: Party
-    pieces: Callable[[], Iterator[Words]]
+    chunks: Callable[[], Iterator[Words]]
     rows: int
     columns: int
 
@@ -77,37 +77,37 @@ class WideTable:
         """Return X X', packed, 96 fractional bits."""
         n, done = self.rows, 0
         total = ring.zeros((n * (n + 1) // 2,), 2)
-        for piece in self.pieces():
+        for chunk in self.chunks():
             with clock.products:
                 part = ring.empty(total.shape[:-1], 2)
-                turned = np.ascontiguousarray(piece[0].transpose(1, 0, 2))
-                kernels.matmul_upper(part, turned, np.ascontiguousarray(piece[1]), n, piece.shape[1], False)
+                turned = np.ascontiguousarray(chunk[0].transpose(1, 0, 2))
+                kernels.matmul_upper(part, turned, np.ascontiguousarray(chunk[1]), n, chunk.shape[1], False)
                 total = ring.add(total, part)
-            done += piece.shape[1]
+            done += chunk.shape[1]
             self.party.progress(f"products of rows, column {done:,} of {self.columns:,}", done / self.columns)
         return await self._exchanged(total, PRODUCTS)
 
     async def squares(self) -> SecretArray:
         """Return the sum of squares of every column, 96 fractional bits."""
         parts = []
-        for piece in self.pieces():
+        for chunk in self.chunks():
             with clock.products:
-                products = ring.mul(np.ascontiguousarray(piece[0]), np.ascontiguousarray(piece[1]))
+                products = ring.mul(np.ascontiguousarray(chunk[0]), np.ascontiguousarray(chunk[1]))
                 parts.append(ring.total(products, 1))
         return await self._exchanged(np.concatenate(parts), PRODUCTS)
 
     def sums(self) -> SecretArray:
         """Return the sum of every column, 48 fractional bits. Local."""
-        parts = [ring.total(np.ascontiguousarray(piece), 2) for piece in self.pieces()]
+        parts = [ring.total(np.ascontiguousarray(chunk), 2) for chunk in self.chunks()]
         return SecretArray(self.party, np.concatenate(parts, axis=1), RingType(128, ENTRY_FRAC, 14))
 
     async def onto_columns(self, vectors: SecretArray) -> SecretArray:
         """Return X' U, 104 fractional bits; U has 56 and the shape (n, k)."""
         right = np.ascontiguousarray(vectors.retype(VECTORS).column)
         parts = []
-        for piece in self.pieces():
+        for chunk in self.chunks():
             with clock.products:
-                parts.append(ring.matmul(np.ascontiguousarray(piece[0]), right))
+                parts.append(ring.matmul(np.ascontiguousarray(chunk[0]), right))
         return await self._exchanged(np.concatenate(parts), ONTO)
 
     async def onto_rows(self, vectors: SecretArray) -> SecretArray:
@@ -115,10 +115,10 @@ class WideTable:
         right = np.ascontiguousarray(vectors.retype(VECTORS).column)
         total = ring.zeros((self.rows, right.shape[1]), 2)
         start = 0
-        for piece in self.pieces():
-            stop = start + piece.shape[1]
+        for chunk in self.chunks():
+            stop = start + chunk.shape[1]
             with clock.products:
-                turned = np.ascontiguousarray(piece[0].transpose(1, 0, 2))
+                turned = np.ascontiguousarray(chunk[0].transpose(1, 0, 2))
                 total = ring.add(total, ring.matmul(turned, right[start:stop]))
             start = stop
         return await self._exchanged(total, ONTO)

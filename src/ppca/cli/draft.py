@@ -43,7 +43,7 @@ class Chosen(Protocol):
     @property
     def minimum(self) -> int: ...
     @property
-    def pieces(self) -> int | None: ...
+    def chunks(self) -> int | None: ...
     @property
     def allow(self) -> list[str] | None: ...
     def align(self, minimum: int, row_share_at_most: float | None) -> Align: ...
@@ -130,7 +130,7 @@ class DraftOptions(LifetimeOptions):
 
         by_columns = isinstance(columns, Mapping)
         data: dict[str, Any] = {"standardize": chosen.standardize, "missing": chosen.read.missing}
-        data |= {"rows_at_least": self.rows_at_least, "pieces": chosen.pieces if by_columns else None}
+        data |= {"rows_at_least": self.rows_at_least, "chunks": chosen.chunks if by_columns else None}
         return pca_job(
             *(owners, columns, _parts(receivers), chosen.analysis),
             wide=self.wide,

@@ -20,12 +20,12 @@ from .options import (
     TABLES,
     AlignOptions,
     AnalysisOptions,
+    Chunks,
     DaskOptions,
     IdColumns,
     Minimum,
     MinRows,
     OutputOptions,
-    Pieces,
     ServerOptions,
     names_in,
 )
@@ -65,7 +65,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     ] = False
     id: IdColumns = None
     minimum: Minimum = 10
-    pieces: Pieces = None
+    chunks: Chunks = None
     workers: Annotated[
         str,
         typer.Option(
@@ -170,7 +170,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
         return self.local_servers(state, self.workers)
 
     def partition(self) -> str | Columns:
-        return self.matched_by(self.id, self.minimum, self.pieces) if self.vertical else "rows"
+        return self.matched_by(self.id, self.minimum, self.chunks) if self.vertical else "rows"
 
     def plan(self, partition: str | Columns, keep: str | None) -> Plan:
         """The parameters of the fit. keep: the name under which servers keep the model."""

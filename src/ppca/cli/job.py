@@ -13,7 +13,7 @@ from ..owner.tables.options import DEFAULTS, ReadOptions
 from .draft import DraftOptions, LifetimeOptions, trusted, write_draft
 from .federation import FEDERATION, File
 from .member import JobName, MemberOptions, tell_job_state
-from .options import RESULT, AlignOptions, AnalysisOptions, Help, Minimum, Pieces, command, names_in
+from .options import RESULT, AlignOptions, AnalysisOptions, Chunks, Help, Minimum, command, names_in
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class JobOptions(AlignOptions, AnalysisOptions):
         ReadOptions, Help(missing="missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean'")
     ] = DEFAULTS
     minimum: Minimum = 10
-    pieces: Pieces = None
+    chunks: Chunks = None
     allow: Annotated[
         list[str] | None,
         typer.Option(

@@ -74,7 +74,7 @@ def check_kept(table: Table, names: Sequence[str]) -> None:
 
 
 def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
-    """The rows, checked, piece by piece; a table without any is refused."""
+    """The rows, checked, chunk by chunk; a table without any is refused."""
     done = 0
     for chunk in table.chunks():
         done += len(chunk)

@@ -147,7 +147,7 @@ Minimum = Annotated[
         min=1, help="Stop if the owners have fewer than this number of ids in common.", rich_help_panel=COLUMNS
     ),
 ]
-Pieces = Annotated[
+Chunks = Annotated[
     int | None,
     typer.Option(
         min=1, help="Number of row chunks in the covariance step. Default: as few as possible.", rich_help_panel=COLUMNS
@@ -303,7 +303,7 @@ class AlignOptions:
             row_share_at_most=row_share_at_most,
         )
 
-    def matched_by(self, id: Sequence[str] | None, minimum: int, pieces: int | None = None) -> Columns:
+    def matched_by(self, id: Sequence[str] | None, minimum: int, chunks: int | None = None) -> Columns:
         """Return how tables with these columns of ids come together."""
         from ..estimator.partition import Columns
 
@@ -313,7 +313,7 @@ class AlignOptions:
                 "rows are in the same order."
             )
         names = None if not id else id[0] if len(id) == 1 else list(id)
-        return Columns(names, self.alignment, self.namespace, minimum, self.fold_case, pieces)
+        return Columns(names, self.alignment, self.namespace, minimum, self.fold_case, chunks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,8 +40,8 @@ class Columns:
         Minimum number of common rows. With fewer, nothing is computed.
     fold_case : bool
         Whether ids that differ only in case are equal.
-    pieces : int or None
-        Number of row pieces of the second moments. None: as few as the ring allows.
+    chunks : int or None
+        Number of row chunks of the second moments. None: as few as the ring allows.
     """
 
     id: IdNames = None
@@ -49,15 +49,15 @@ class Columns:
     namespace: int | None = None
     minimum: int = MIN_COMMON_IDS
     fold_case: bool = False
-    pieces: int | None = None
+    chunks: int | None = None
 
     def __post_init__(self) -> None:
         try:
             self.align  # noqa: B018 - refuses what cannot be
         except SpecError as error:
             raise error.short() from None
-        if self.pieces is not None and self.pieces < 1:
-            raise SpecError("pieces", self.pieces, "must be at least 1")
+        if self.chunks is not None and self.chunks < 1:
+            raise SpecError("chunks", self.chunks, "must be at least 1")
 
     @property
     def align(self) -> Align:
@@ -167,16 +167,16 @@ def fit_columns(
 
 def column_data(form: str, widths: Sequence[int], partition: Columns, member: str | None = None, **more: Any) -> Data:
     """Return the data of column owners. member: the member of a federation that acts for all of them."""
-    pieces = partition.pieces if form == COLUMNS else None
+    chunks = partition.chunks if form == COLUMNS else None
     if member is not None:
         every = {member: numbered(sum(widths))}
-        more |= {"align": partition.align, "pieces": pieces, "tables": tuple(widths)}
+        more |= {"align": partition.align, "chunks": chunks, "tables": tuple(widths)}
         return Data(form=form, owners=(member,), columns=every, **more)
     owners, columns, start = local_owners(len(widths)), {}, 0
     for name, width in zip(owners, widths, strict=True):
         columns[name] = numbered(width, start)
         start += width
-    return Data(form=form, owners=owners, columns=columns, align=partition.align, pieces=pieces, **more)
+    return Data(form=form, owners=owners, columns=columns, align=partition.align, chunks=chunks, **more)
 
 
 def _doubt(owners: Sequence[Records], partition: Columns, rows: int) -> FewMatches | None:

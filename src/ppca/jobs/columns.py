@@ -1,4 +1,4 @@
-"""The form "columns": second moments over the rows that all column owners have, in pieces, become one covariance."""
+"""The form "columns": second moments over the rows that all column owners have, in chunks, become one covariance."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ async def enter(party: Party, job: JobSpec, uploads: JobUploads) -> JointCovaria
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
-    count = min(rows, max(data.pieces or 1, -(-rows // MAX_CHUNK_ROWS)))
+    count = min(rows, max(data.chunks or 1, -(-rows // MAX_CHUNK_ROWS)))
     if owners is not None:
         with party.stage("input checks"):
-            entries = (words[..., None] for words in uploads.pieces(rows, count))
+            entries = (words[..., None] for words in uploads.chunks(rows, count))
             await _check(party, exponent, offsets, entries, rows, widths, owners)
             if limit is not None:
-                again, whose = uploads.pieces(rows, count), np.repeat(np.arange(len(widths)), widths)
+                again, whose = uploads.chunks(rows, count), np.repeat(np.arange(len(widths)), widths)
                 shares = await dominant_row_conditions(party, again, rows, limit, whose, len(widths))
                 await check_row_shares(party, shares, owners, limit)
     with party.stage("second moments"), submitter(uploads.workers) as (submit, ahead):
-        source = uploads.pieces(rows, count)
+        source = uploads.chunks(rows, count)
         products, columns = await second_moments(party, source, count, blocks, submit, ahead)
         uploads.close_rows()
         packed = _packed(products, blocks, tuple(inputs[4::5]) if own else (), widths)

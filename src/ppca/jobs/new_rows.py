@@ -100,6 +100,6 @@ def _common_rows(party: Party, uploads: JobUploads, rows: int, data: Data) -> It
     kind = row_type(data.standardize)
     width = sum(spool.width for spool in uploads.rows.values()) // kind.limbs
     count = max(1, -(-rows * width // NUMBERS))
-    for done, words in enumerate(uploads.pieces(rows, count)):
+    for done, words in enumerate(uploads.chunks(rows, count)):
         party.progress(f"joint rows, batch {done + 1} of {count}", done / count)
         yield SecretArray(party, words.reshape(2, -1, width, kind.limbs), kind)

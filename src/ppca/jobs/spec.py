@@ -73,7 +73,7 @@ MAX_TABLES = 1 << 12
 """Maximum number of tables of one owner that acts for several."""
 
 MAX_MIN_ROWS = 1 << 40
-MAX_PIECES = 1 << 16
+MAX_CHUNKS = 1 << 16
 MIN_SCALE_EXPONENT, MAX_SCALE_EXPONENT = scales.NONE, 500
 MIN_COMMON_IDS = 10
 """Default minimum number of ids that column owners must have in common."""
@@ -142,7 +142,7 @@ class Data:
     only.
     rows_at_least: minimum number of joint rows. add_to: name of kept moments to which these are added (row owners).
     scales: exponents of the columns of the kept model whose units new rows have.
-    pieces: number of row chunks of the second moments (column owners); None: as few as the ring allows.
+    chunks: number of row chunks of the second moments (column owners); None: as few as the ring allows.
     check_inputs: the servers check on shares that the numbers of each owner are in range, and that new rows have the
     units of the model. Jobs of a federation with several owners, or with a kept model, must have it.
     """
@@ -157,7 +157,7 @@ class Data:
     rows_at_least: int | None = None
     add_to: str | None = None
     scales: tuple[int, ...] | None = None
-    pieces: int | None = None
+    chunks: int | None = None
     check_inputs: bool = False
 
     def __post_init__(self) -> None:
@@ -184,10 +184,10 @@ class Data:
         if self.add_to is not None and self.form != ROWS:
             raise SpecError("data.add_to", self.add_to, f"rows can be added to kept moments only with form {ROWS!r}")
         self._check_scales()
-        if self.pieces is not None:
-            check_whole("data.pieces", self.pieces, 1, MAX_PIECES)
+        if self.chunks is not None:
+            check_whole("data.chunks", self.chunks, 1, MAX_CHUNKS)
             if self.form != COLUMNS:
-                raise SpecError("data.pieces", self.pieces, f"is possible with form {COLUMNS!r} only")
+                raise SpecError("data.chunks", self.chunks, f"is possible with form {COLUMNS!r} only")
 
     def _check_owners(self) -> None:
         if not self.owners or len(set(self.owners)) < len(self.owners):

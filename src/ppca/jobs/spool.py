@@ -33,7 +33,7 @@ class _Layer:
 
 
 @dataclass
-class _Piece:
+class _StoredChunk:
     """Rows [start, stop) of a spool."""
 
     start: int
@@ -50,7 +50,7 @@ class Spool:
     def __init__(self, width: int) -> None:
         self.width = width
         self.rows = 0
-        self._chunks: list[_Piece] = []
+        self._chunks: list[_StoredChunk] = []
         self._file: IO[bytes] | None = None
         self._streams: dict[int, tuple[bytes, Words]] = {}
 
@@ -60,7 +60,7 @@ class Spool:
         if self._chunks and len(self._chunks[0].layers) != len(layers):
             raise ValueError(f"a chunk of {len(layers)} layers does not go into this table")
         stored = [_Layer(key=bytes(content)) if is_key else self._stored(rows, content) for is_key, content in layers]
-        self._chunks.append(_Piece(self.rows, self.rows + rows, stored))
+        self._chunks.append(_StoredChunk(self.rows, self.rows + rows, stored))
         self.rows += rows
 
     def _stored(self, rows: int, content: Any) -> _Layer:
@@ -96,7 +96,7 @@ class Spool:
                 begin = end
         return out
 
-    def _read(self, chunk: _Piece, number: int, first: int, stop: int) -> Words:
+    def _read(self, chunk: _StoredChunk, number: int, first: int, stop: int) -> Words:
         """Return rows [first, stop) of one layer of a chunk."""
         layer = chunk.layers[number]
         if layer.key is not None:

@@ -96,7 +96,7 @@ class JobUploads:
         self._scratch.append(Spool(width))
         return self._scratch[-1]
 
-    def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
+    def chunks(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
         """Yield the common rows with all owners' columns, in `count` chunks of nearly equal length, shape (2, rows,
         words)."""
         width = sum(spool.width for spool in self.rows.values())

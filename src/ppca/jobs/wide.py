@@ -14,7 +14,7 @@ from ..algorithms.covariance import Normalised
 from ..algorithms.decomposition import residual_bound, resolution
 from ..algorithms.joint_covariance import JointCovariance
 from ..algorithms.scales import EXPONENT
-from ..algorithms.wide_table import ENTRIES, MAX_TABLE_ENTRIES, WideTable, columns_of_piece
+from ..algorithms.wide_table import ENTRIES, MAX_TABLE_ENTRIES, WideTable, columns_per_chunk
 from ..protocol import Party, SecretArray, together
 from .analysis import components_wanted, concluded, joint_means, parameters_of, solved
 from .spec import JobSpec
@@ -111,23 +111,23 @@ async def standardised_table(
     party: Party,
     uploads: JobUploads,
     rows: int,
-    pieces: Callable[[], Iterator[Words]],
+    chunks: Callable[[], Iterator[Words]],
     standardised: Callable[[SecretArray, slice], Awaitable[SecretArray]],
     joint_of: Callable[[SecretArray], JointCovariance],
     inverse_deviation: tuple[SecretArray, SecretArray],
 ) -> SharedWide:
-    """Divide uploaded entries by joint deviations, a piece at a time; the uploaded rows are then let go.
+    """Divide uploaded entries by joint deviations, a chunk at a time; the uploaded rows are then let go.
 
-    pieces: yields chunks of columns of the uploads. standardised: divides the entries of columns. joint_of: makes the
+    chunks: yields chunks of columns of the uploads. standardised: divides the entries of columns. joint_of: makes the
     `JointCovariance` from the Gram matrix.
     """
     width = len(inverse_deviation[0])
     spool = uploads.spool(2 * rows)
     with party.stage("standardise"):
-        for piece in pieces():
-            columns = slice(spool.rows, spool.rows + piece.shape[1])
-            done = await standardised(SecretArray(party, piece, ENTRIES), columns)
-            spool.append(piece.shape[1], [(False, np.ascontiguousarray(split)) for split in done.data])
+        for chunk in chunks():
+            columns = slice(spool.rows, spool.rows + chunk.shape[1])
+            done = await standardised(SecretArray(party, chunk, ENTRIES), columns)
+            spool.append(chunk.shape[1], [(False, np.ascontiguousarray(split)) for split in done.data])
             party.progress(f"standardise, column {spool.rows:,} of {width:,}", spool.rows / width)
     uploads.close_rows()
     table = WideTable(party, _pieces_in(spool, rows), rows, width)
@@ -141,10 +141,10 @@ async def standardised_table(
 def _pieces_in(spool: Spool, rows: int) -> Callable[[], Iterator[Words]]:
     """Return a function that reads a spool of columns with this number of rows, for `WideTable`."""
 
-    def pieces() -> Iterator[Words]:
-        step = columns_of_piece(rows)
+    def chunks() -> Iterator[Words]:
+        step = columns_per_chunk(rows)
         for first in range(0, spool.rows, step):
             words = spool.take(slice(first, first + step))
             yield words.reshape(2, -1, rows, 2)
 
-    return pieces
+    return chunks

@@ -11,7 +11,7 @@ from ..algorithms import gram_matrix, wide_scales
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.joint_covariance import JointCovariance
 from ..algorithms.scales import EXPONENT, maximum, on_grid
-from ..algorithms.wide_table import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
+from ..algorithms.wide_table import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_per_chunk
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from .columns import means_on_grid, too_few
@@ -66,8 +66,8 @@ async def _check(
     ranges.numbers(mean_exponent, mantissa, upper, table)
     ranges.exponents(exponent, table if standardize else np.arange(len(widths)))
     for owner, width in enumerate(widths):
-        pieces = pieces_of(uploads, rows, only=owner)()
-        sums = table_projections(party, pieces, np.zeros(rows, np.intp), 1)
+        chunks = chunks_of(uploads, rows, only=owner)()
+        sums = table_projections(party, chunks, np.zeros(rows, np.intp), 1)
         bound = table_bound(rows * width, ENTRY_FRAC)
         ranges.between(sums, -bound, bound, np.full(sums.size, owner))
     await check_ranges(party, ranges, owners)
@@ -85,7 +85,7 @@ async def _known(
     parts, width = 6 if job.data.standardize else 5, sum(widths)
     mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::parts]) for k in range(4))
     products = stack(inputs[4::parts])
-    source = WideTable(party, pieces_of(uploads, rows), rows, width)
+    source = WideTable(party, chunks_of(uploads, rows), rows, width)
     inverse = None
     with party.stage("covariance"):
         means = (part.reshape(1, width) for part in (mantissa, upper, mean_exponent))
@@ -127,17 +127,17 @@ async def _matched(
     """Fit from columns that the servers centre over the common rows, and standardise, on shares."""
     width = sum(widths)
     *offsets, exponent = (concatenate(inputs[k::4]) for k in range(4))
-    raw = WideTable(party, pieces_of(uploads, rows), rows, width)
+    raw = WideTable(party, chunks_of(uploads, rows), rows, width)
     with party.stage("covariance"):
         mean = await _mean(raw.sums(), rows)
         units = exponent if job.data.standardize else exponent[_owners(widths)]
         largest, grid = await means_on_grid(mean, units, offsets, 1.0)
-    centred = WideTable(party, pieces_of(uploads, rows, mean.data), rows, width)
+    centred = WideTable(party, chunks_of(uploads, rows, mean.data), rows, width)
     if not job.data.standardize:
         with party.stage("second moments"):
             products = []
             for owner, part in enumerate(widths):
-                own = WideTable(party, pieces_of(uploads, rows, mean.data, owner), rows, part)
+                own = WideTable(party, chunks_of(uploads, rows, mean.data, owner), rows, part)
                 products.append(await gram_matrix.truncate_products(await own.gram()))
         with party.stage("covariance"):
             packed, shift, common = await _in_one_unit(stack(products), exponent, widths)
@@ -155,8 +155,8 @@ async def _matched(
     def joint_of(packed: SecretArray) -> JointCovariance:
         return JointCovariance(packed, exponent, grid, largest, rows, float(rows), COLUMN_ERROR)
 
-    pieces = pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)
-    return await standardised_table(party, uploads, rows, pieces, standardised, joint_of, (inverse, power))
+    chunks = chunks_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)
+    return await standardised_table(party, uploads, rows, chunks, standardised, joint_of, (inverse, power))
 
 
 async def _mean(sums: SecretArray, rows: int) -> SecretArray:
@@ -166,7 +166,7 @@ async def _mean(sums: SecretArray, rows: int) -> SecretArray:
     return mean
 
 
-def pieces_of(
+def chunks_of(
     uploads: JobUploads, rows: int, mean: Words | None = None, only: int | None = None, at_once: int = 1
 ) -> Callable[[], Iterator[Words]]:
     """Return a function that reads the common rows minus the mean, in chunks of columns, for `WideTable`; of one owner
@@ -175,18 +175,18 @@ def pieces_of(
     at_once: factor by which chunks are smaller.
     """
 
-    def pieces() -> Iterator[Words]:
-        step, column = columns_of_piece(at_once * rows), 0
+    def chunks() -> Iterator[Words]:
+        step, column = columns_per_chunk(at_once * rows), 0
         for owner, spool in sorted(uploads.rows.items()):
             for start in range(0, spool.rows if only in (None, owner) else 0, step):
                 words = spool.take(slice(start, start + step))
-                piece = words.reshape(2, words.shape[1], -1, 2)
+                chunk = words.reshape(2, words.shape[1], -1, 2)
                 if uploads.common is not None:
-                    piece = np.ascontiguousarray(piece[:, :, uploads.common[owner]])
+                    chunk = np.ascontiguousarray(chunk[:, :, uploads.common[owner]])
                 if mean is not None:
-                    own = mean[:, column + start : column + start + piece.shape[1], None]
-                    piece = ring.sub(piece, np.ascontiguousarray(np.broadcast_to(own, piece.shape)))
-                yield piece
+                    own = mean[:, column + start : column + start + chunk.shape[1], None]
+                    chunk = ring.sub(chunk, np.ascontiguousarray(np.broadcast_to(own, chunk.shape)))
+                yield chunk
             column += spool.rows
 
-    return pieces
+    return chunks

@@ -16,7 +16,7 @@ from ..algorithms.factors import ROOT_FRAC
 from ..algorithms.input_ranges import WHOLE, Ranges, count_and_root, table_bound, table_projections
 from ..algorithms.joint_covariance import JointCovariance, joint_mean
 from ..algorithms.wide_scales import JointScales, WideOwnerMoments
-from ..algorithms.wide_table import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
+from ..algorithms.wide_table import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_per_chunk
 from ..native import ring
 from ..protocol import Party, Pending, SecretArray, concatenate, stack
 from ..protocol.multiply import Product, masked
@@ -96,8 +96,8 @@ async def _check(
         root = await sums.square_root.mul(sums.square_root, frac=2 * ROOT_FRAC)
         away = squares - (root.retype(WHOLE) * (1 << (2 * (ENTRY_FRAC - ROOT_FRAC)))).retype(WHOLE)
         ranges.between(away, -ROUNDED_SQUARES, ROUNDED_SQUARES)
-    pieces = _pieces(uploads, sum(lengths), None)()
-    found = table_projections(party, pieces, np.repeat(np.arange(m), lengths), m)
+    chunks = _chunks(uploads, sum(lengths), None)()
+    found = table_projections(party, chunks, np.repeat(np.arange(m), lengths), m)
     for number, length in enumerate(lengths):
         bound = table_bound(length * width, ENTRY_FRAC)
         ranges.between(found[number], -bound, bound, np.full(found.shape[1], number))
@@ -108,8 +108,8 @@ async def _squares(party: Party, uploads: JobUploads, lengths: list[int], joined
     """Return sums of squares of each owner's entries, per column (m, d) or in total (m), with 96 fractional bits, in
     one round."""
     starts, parts = np.cumsum([0, *lengths]), []
-    for piece in _pieces(uploads, sum(lengths), None)():
-        product = ring.mul(np.ascontiguousarray(piece[0]), np.ascontiguousarray(piece[1]))
+    for chunk in _chunks(uploads, sum(lengths), None)():
+        product = ring.mul(np.ascontiguousarray(chunk[0]), np.ascontiguousarray(chunk[1]))
         own = [ring.total(np.ascontiguousarray(product[:, a:b]), 1) for a, b in itertools.pairwise(starts)]
         parts.append(np.stack(own))
     total = np.concatenate(parts, axis=1)
@@ -133,7 +133,7 @@ async def _raw(
     scales, n = entered.scales, len(owner)
     common = scales.exponent[:1]
     shift = wide_scales.row_shifts(sums.exponent, common, entered.between is not None)
-    table = WideTable(party, _pieces(uploads, n, entered.between), n, len(grid))
+    table = WideTable(party, _chunks(uploads, n, entered.between), n, len(grid))
     with party.stage("second moments"):
         products = await gram_matrix.truncate_products(await table.gram())
     with party.stage("covariance"):
@@ -170,24 +170,24 @@ async def _standardised(
             packed, scales.exponent, grid, scales.mean_exponent, rows.n_rows, rows.n_rows_scaled, COLUMN_ERROR
         )
 
-    pieces = _pieces(uploads, SCALED_AT_ONCE * len(owner), None)
+    chunks = _chunks(uploads, SCALED_AT_ONCE * len(owner), None)
     inverse = (standard.inverse, standard.power)
-    return await standardised_table(party, uploads, len(owner), pieces, standardised, joint_of, inverse)
+    return await standardised_table(party, uploads, len(owner), chunks, standardised, joint_of, inverse)
 
 
-def _pieces(uploads: JobUploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:
+def _chunks(uploads: JobUploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:
     """Return a function that reads all owners' rows, then the rows `last`, in chunks of columns, for `WideTable`."""
     width = min(spool.rows for spool in uploads.rows.values())
-    count = -(-width // columns_of_piece(rows))
+    count = -(-width // columns_per_chunk(rows))
 
-    def pieces() -> Iterator[Words]:
+    def chunks() -> Iterator[Words]:
         start = 0
-        for words in uploads.pieces(width, count):
-            piece = words.reshape(2, words.shape[1], -1, 2)
+        for words in uploads.chunks(width, count):
+            chunk = words.reshape(2, words.shape[1], -1, 2)
             if last is not None:
-                stop = start + piece.shape[1]
-                piece = np.concatenate([piece, last.data[:, :, start:stop].transpose(0, 2, 1, 3)], axis=2)
+                stop = start + chunk.shape[1]
+                chunk = np.concatenate([chunk, last.data[:, :, start:stop].transpose(0, 2, 1, 3)], axis=2)
                 start = stop
-            yield piece
+            yield chunk
 
-    return pieces
+    return chunks

@@ -64,7 +64,7 @@ class Shelf:
         slot = (
             header.kind,
             header.author,
-            *(header.about.get(name) for name in ("attempt", "receiver", "to", "piece")),
+            *(header.about.get(name) for name in ("attempt", "receiver", "to", "chunk")),
         )
         if header.kind == "envelope" or not all(isinstance(part, str | int | None) for part in slot):
             return False

@@ -119,8 +119,8 @@ class Centred:
     def _add_own(self, grid: Words) -> None:
         """Add the products of some rows exactly: 64 bits hold those of a chunk, 128 bits their sum."""
         for start in range(0, len(grid), MAX_CHUNK_ROWS):
-            piece = grid[start : start + MAX_CHUNK_ROWS]
-            narrow = local_product(piece, piece, Blocks((0, self.width), own=True))
+            chunk = grid[start : start + MAX_CHUNK_ROWS]
+            narrow = local_product(chunk, chunk, Blocks((0, self.width), own=True))
             wide = ring.empty((len(narrow),), 2)
             kernels.extend(wide, narrow, True)
             self.own = ring.add(self.own, wide)

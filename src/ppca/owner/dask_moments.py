@@ -1,13 +1,13 @@
 """Compute an owner's sums on its own Dask cluster, from a Dask frame or array, or from files that the workers can read.
 
 1. The table is split into parts: partitions of the frame, files, or row groups of Parquet files. A worker reads a part
-   with `moments` or `moments_with_missing`, in bounded memory, and keeps its sums (d^2 or 4 d^2 numbers). Parts of files are
-   submitted a few per thread of the cluster at a time. The scheduler orders a frame's partitions; each is summed at
-   once.
+   with `moments` or `moments_with_missing`, in bounded memory, and keeps its sums (d^2 or 4 d^2 numbers). Parts of
+   files are submitted a few per thread of the cluster at a time. The scheduler orders a frame's partitions; each is
+   summed at once.
 2. Sums of neighbours are merged on the workers as soon as both exist, in the order of the rows, like the digits of a
    binary counter. At most log2(parts) sums and those of the parts in progress are stored. The result does not depend on
    the order in which parts finish.
-   3. One set of sums is returned.
+3. One set of sums is returned.
 
 Error: that of one pass, and 8 u g_ij for each of log2(parts) merges (see `Moments.merge`, `MissingMoments.merge`).
 """
@@ -28,7 +28,7 @@ from .tables.table import Table
 
 S = TypeVar("S", Moments, MissingMoments)
 
-PORTIONS_PER_THREAD = 3
+PARTS_PER_THREAD = 3
 """Number of parts of files submitted at a time per thread of the cluster: one in progress and two waiting."""
 
 
@@ -49,12 +49,13 @@ def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None
     """Return the sums of a table, computed by the workers of the current Dask client; None if only this process has its
     rows.
 
-    sums: `moments` or `moments_with_missing`. Without a client a frame is computed in this process, and files are refused.
+    sums: `moments` or `moments_with_missing`. Without a client a frame is computed in this process, and files are
+    refused.
     """
     inner = table.table if isinstance(table, CompleteRows) else table
-    portions = table.portions()
+    parts = table.independent_parts()
     client = client_in_use()
-    if portions is None and (client is None or not isinstance(inner, DaskTable)):
+    if parts is None and (client is None or not isinstance(inner, DaskTable)):
         return None
     if client is None:
         raise OwnerError(
@@ -65,7 +66,7 @@ def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None
             futures = _sums_of_frame(client, inner, table is not inner, sums)
             job_state = _PartScheduler(client, len(futures), futures.pop)
         else:
-            files = [portion for portion in portions or () if portion.rows != 0]
+            files = [part for part in parts or () if part.rows != 0]
             job_state = _PartScheduler(
                 client, len(files), lambda number: client.submit(_sum_part, files[number], sums, pure=False)
             )
@@ -92,9 +93,9 @@ class _PartScheduler:
     """Submit parts, a limited number at a time, and merge their sums as they finish. start: makes the future of a
     part."""
 
-    def __init__(self, client: Any, portions: int, start: Callable[[int], Any]) -> None:
-        self.client, self.portions, self.start = client, portions, start
-        self.window = PORTIONS_PER_THREAD * max(1, sum(client.nthreads().values()))
+    def __init__(self, client: Any, parts: int, start: Callable[[int], Any]) -> None:
+        self.client, self.parts, self.start = client, parts, start
+        self.window = PARTS_PER_THREAD * max(1, sum(client.nthreads().values()))
         self.running: dict[int, Any] = {}
         self.held: list[tuple[int, Any]] = []
         """Merged sums, each with log2 of its number of parts, in descending order."""
@@ -124,7 +125,7 @@ class _PartScheduler:
         waiting: set[int] = set()
         merged = started = 0
         while True:
-            while started < min(self.portions, merged + self.window):
+            while started < min(self.parts, merged + self.window):
                 self.running[started] = self.start(started)
                 rows = self.client.submit(_rows, self.running[started], pure=False)
                 places[rows.key] = started
@@ -155,21 +156,21 @@ def _sum_block(block: Any, number: int, frame: DaskTable, complete: bool, sums: 
     return _sum_part(CompleteRows(part) if complete else part, sums)
 
 
-def _sum_part(portion: Table, sums: Callable[..., S]) -> PartialSums[S]:
+def _sum_part(part: Table, sums: Callable[..., S]) -> PartialSums[S]:
     """Sum a part, in one thread of a worker."""
     found: S | None = None
     try:
-        found = sums(portion, threads=1)
+        found = sums(part, threads=1)
     except NoRows:
         pass  # others may have some
     except UnreadableData as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise UnreadableData(
-                f"{portion.label}: a worker of the Dask cluster does not find the file. Workers read by themselves: "
+                f"{part.label}: a worker of the Dask cluster does not find the file. Workers read by themselves: "
                 "give a folder that all of them see, or an address like s3://bucket/folder."
             ) from None
         raise
-    return PartialSums(found, portion.dropped if isinstance(portion, CompleteRows) else 0)
+    return PartialSums(found, part.dropped if isinstance(part, CompleteRows) else 0)
 
 
 def _rows(part: PartialSums[Any]) -> int:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from .errors import BadColumns, NoRows
 from .moments import MAX_MAGNITUDE, Array, Progress, add_to, check_spread, pass_over, two_sum, work_array
-from .tables.table import Piece, Table, UnusableValues, chunk_rows_for
+from .tables.table import ChunkWithRest, Table, UnusableValues, chunk_rows_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +113,9 @@ class _MissingChunkSums:
     high: Array
 
 
-def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _MissingChunkSums:
+def _sum_chunk(table: Table, chunk_with_rest: ChunkWithRest, buffers: list[Array]) -> _MissingChunkSums:
     """Compute the sums of one chunk, in a worker thread. buffers: pool of work arrays."""
-    chunk, _ = piece
+    chunk, _ = chunk_with_rest
     m, d = chunk.shape
     missing = np.isnan(chunk)
     whole = not missing.any()
@@ -128,7 +128,7 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _MissingChun
         raise UnusableValues
     width = d + 1 if whole else 2 * d
     y, buffer = work_array(buffers, chunk, width)
-    centre, fine = _centre(y[:, :d], piece, missing, counts)
+    centre, fine = _centre(y[:, :d], chunk_with_rest, missing, counts)
     if whole:
         y[:, d] = 1.0
     else:
@@ -139,10 +139,12 @@ def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _MissingChun
     return _MissingChunkSums(m, counts, centre, fine, _whole_gram(product) if whole else product, low, high)
 
 
-def _centre(y: Array, piece: Piece, missing: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[Array, Array]:
+def _centre(
+    y: Array, chunk_with_rest: ChunkWithRest, missing: NDArray[np.bool_], counts: NDArray[np.int64]
+) -> tuple[Array, Array]:
     """Return the centre of a chunk and its rounding error for integers with a rest; fill y with the values minus
     both."""
-    chunk, rest = piece
+    chunk, rest = chunk_with_rest
     at = missing.argmin(axis=0), np.arange(len(counts))
     first = np.where(counts > 0, chunk[at], 0.0).astype(np.float64)
     np.subtract(chunk, first, out=y)

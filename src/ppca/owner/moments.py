@@ -45,7 +45,7 @@ from threadpoolctl import threadpool_limits
 
 from .errors import BadColumns, NoRows, OwnerError
 from .tables.integers import Rest
-from .tables.table import Chunk, Piece, Table, UnusableValues, chunk_rows_for
+from .tables.table import Chunk, ChunkWithRest, Table, UnusableValues, chunk_rows_for
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
@@ -122,7 +122,7 @@ S = TypeVar("S")
 
 def pass_over(
     table: Table,
-    sum_chunk: Callable[[Table, Piece, list[Array]], S],
+    sum_chunk: Callable[[Table, ChunkWithRest, list[Array]], S],
     add: Callable[[S], int],
     rows: int,
     progress: Progress | None,
@@ -149,26 +149,26 @@ def pass_over(
 
 
 def _summed(
-    table: Table, sum_chunk: Callable[[Table, Piece, list[Array]], S], rows: int, threads: int | None
+    table: Table, sum_chunk: Callable[[Table, ChunkWithRest, list[Array]], S], rows: int, threads: int | None
 ) -> Generator[S, None, None]:
     """Yield the sums of all chunks, in the order of the rows."""
     buffers: list[Array] = []
     if threads is None and table.rows is not None and table.rows <= rows:
-        for piece in table.pieces(rows, check=False):
-            yield sum_chunk(table, piece, buffers)
+        for chunk_with_rest in table.chunks_with_rest(rows, check=False):
+            yield sum_chunk(table, chunk_with_rest, buffers)
         return
     if threads == 1:
         with _SINGLE_THREADED_BLAS:
-            for piece in table.pieces(rows, check=False):
-                yield sum_chunk(table, piece, buffers)
+            for chunk_with_rest in table.chunks_with_rest(rows, check=False):
+                yield sum_chunk(table, chunk_with_rest, buffers)
         return
     workers = threads or min(MAX_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[S]] = deque()
     with _SINGLE_THREADED_BLAS, ThreadPoolExecutor(workers, "ppca-owner") as pool:
-        for piece in table.pieces(rows, check=False):
+        for chunk_with_rest in table.chunks_with_rest(rows, check=False):
             if len(pending) > workers:
                 yield pending.popleft().result()
-            pending.append(pool.submit(sum_chunk, table, piece, buffers))
+            pending.append(pool.submit(sum_chunk, table, chunk_with_rest, buffers))
         while pending:
             yield pending.popleft().result()
 
@@ -210,9 +210,9 @@ class _ChunkSums:
     high: Array
 
 
-def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
+def _sum_chunk(table: Table, chunk_with_rest: ChunkWithRest, buffers: list[Array]) -> _ChunkSums:
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
-    chunk, rest = piece
+    chunk, rest = chunk_with_rest
     m, d = chunk.shape
     y, buffer = work_array(buffers, chunk, d + 1)
     every = STRIDE if m > FEW_ROWS else 1

@@ -60,7 +60,7 @@ class ServerProcess:
 
     def say(self, kind: str, **fields: Any) -> None:
         """Queue a message; `converse` sends it."""
-        self.outgoing += [memoryview(piece) for piece in encode(kind, **fields)]
+        self.outgoing += [memoryview(part) for part in encode(kind, **fields)]
 
     def send(self) -> None:
         """Send as many queued bytes as the socket accepts without blocking."""

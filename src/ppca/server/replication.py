@@ -2,7 +2,8 @@
 all.
 
 Envelopes go to the server they are addressed to; everything else, which is small or sealed for a receiver, to all.
-Small objects of the followed server itself come with their announcement (`event_streams.EAGER_BYTES`); all others are fetched.
+Small objects of the followed server itself come with their announcement (`event_streams.EAGER_BYTES`); all others are
+fetched.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ LARGE = [2**64 - 1, 2**63 + 1, 2**53 + 1, 0, 2**64 - 1025, 2**63 - 1, 7, 2**60 +
 def integers_of(table: Table, rows: int = 3) -> list[list[int]]:
     """Chunks and rests, added as Python's integers."""
     found = []
-    for chunk, rest in table.pieces(rows):
+    for chunk, rest in table.chunks_with_rest(rows):
         left = np.zeros(chunk.shape, int) if rest is None else rest.astype(int)
         found += [[int(a) + int(b) for a, b in zip(*row, strict=True)] for row in zip(chunk, left, strict=True)]
     return found
@@ -52,7 +52,7 @@ def test_doubles_have_no_rest() -> None:
         np.empty(0, np.int64),
     ):
         assert rest_of(array) is None
-    assert [rest for _, rest in open_table(np.array([[1, 2], [2**53, 4]])).pieces()] == [None]
+    assert [rest for _, rest in open_table(np.array([[1, 2], [2**53, 4]])).chunks_with_rest()] == [None]
 
 
 ARRAYS: dict[str, Any] = {
@@ -121,7 +121,7 @@ def test_frames_and_files(kind: str, tmp_path: Path) -> None:
 
 def test_objects_that_are_no_integers_of_64_bits() -> None:
     mixed = pd.DataFrame({"a": pd.Series([2**63 + 1, 1.5, 2**70, None], dtype=object)})
-    found = np.concatenate([chunk for chunk, _ in open_table(mixed).pieces(check=False)])[:, 0]
+    found = np.concatenate([chunk for chunk, _ in open_table(mixed).chunks_with_rest(check=False)])[:, 0]
     assert found[:3].tolist() == [2.0**63, 1.5, 2.0**70]
     assert integers_of(open_table(np.array([[2**70], [2**63 + 1]], object))) == [[2**70], [2**63 + 1]]
 
@@ -158,7 +158,7 @@ def test_text_that_changes_its_kind_on_the_way(tmp_path: Path, monkeypatch: pyte
     lines = [f" {2**63 - 5 + k} ;0{k}" for k in range(12)]
     table = open_table(written(tmp_path / "x.csv", *lines), id="id")
     ids: list[Any] = []
-    list(table.pieces(ids=ids))
+    list(table.chunks_with_rest(ids=ids))
     assert table.joined_ids(ids).to_pylist() == [f"0{k}" for k in range(12)]
     assert integers_of(table) == [[2**63 - 5 + k] for k in range(12)]
     mixed = open_table(written(tmp_path / "y.csv", *lines, *["0,5;x"] * 20), id="id", decimal=",")

@@ -1,8 +1,8 @@
 """Addresses: tables in an object store or on another machine (s3://bucket/folder, gs://..., https://...), through
 fsspec.
 
-A store is read in place, a piece at a time; nothing is copied to this machine first. Keys and passwords come from where
-the store's own package takes them (environment, configuration files, machine roles), and are in no message.
+A store is read in place, one chunk at a time; nothing is copied to this machine first. Keys and passwords come from
+where the store's own package takes them (environment, configuration files, machine roles), and are in no message.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import BadColumns, BadValue, NotANumber, UnreadableData
 from .integers import Rest, rest_of
-from .table import Piece, Table
+from .table import ChunkWithRest, Table
 
 MAPPED_BYTES = 128 << 20
 """Number of bytes of a mapped file after which its pages are released."""
@@ -61,7 +61,7 @@ class ArrayTable(Table):
         other.notes = (*self.notes, note)
         return other
 
-    def piece(self, numbers: NDArray[Any]) -> Piece:
+    def with_rest(self, numbers: NDArray[Any]) -> ChunkWithRest:
         return np.asarray(numbers, dtype=self.dtype), rest_of(numbers)
 
 
@@ -75,13 +75,13 @@ class MemoryTable(ArrayTable):
         super().__init__(label, array.shape, array.dtype)
         self.array = array
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         for start in range(0, len(self.array), rows):
             chunk = self.array[start : start + rows]
             if isinstance(chunk, np.ma.MaskedArray):
                 yield np.ma.filled(chunk.astype(self.dtype), np.nan), rest_of(np.ma.getdata(chunk))
             else:
-                numbers, rest = self.piece(chunk)
+                numbers, rest = self.with_rest(chunk)
                 yield numbers, rest if self.rest is None else self.rest[start : start + rows]
 
 
@@ -92,9 +92,9 @@ class SparseTable(ArrayTable):
         super().__init__(label, matrix.shape, matrix.dtype)
         self.matrix = matrix.tocsr()
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         for start in range(0, self.matrix.shape[0], rows):
-            yield self.piece(self.matrix[start : start + rows].toarray())
+            yield self.with_rest(self.matrix[start : start + rows].toarray())
 
 
 class NpyTable(ArrayTable):
@@ -109,7 +109,7 @@ class NpyTable(ArrayTable):
         if path.stat().st_size < self.offset + self.shape[0] * self.shape[1] * self.stored.itemsize:
             raise UnreadableData(f"{label}: the file ends in the middle of the array. Save it again.")
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         with self.path.open("rb") as file:
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         order: Literal["F", "C"] = "F" if self.column_major else "C"
@@ -117,13 +117,13 @@ class NpyTable(ArrayTable):
         passed = 0
         for start in range(0, len(array), rows):
             chunk = array[start : start + rows]
-            yield self.piece(chunk)
+            yield self.with_rest(chunk)
             passed += chunk.nbytes
             if passed > MAPPED_BYTES:
                 pages.madvise(mmap.MADV_DONTNEED)  # a chunk still in use is simply mapped again
                 passed = 0
 
-    def portions(self) -> list[Table]:
+    def independent_parts(self) -> list[Table]:
         return [copy.copy(self)]
 
 
@@ -149,21 +149,21 @@ class NpzTable(ArrayTable):
                 "Save it with numpy.save (.npy), or numpy.ascontiguousarray(X) in the archive."
             )
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         assert self.rows is not None
         with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
             read_header(self.label, file)
             if self.column_major:
                 whole = self._take(file, self.rows * self.n_columns).reshape(self.n_columns, self.rows).T
                 for start in range(0, self.rows, rows):
-                    yield self.piece(whole[start : start + rows])
+                    yield self.with_rest(whole[start : start + rows])
                 return
             for start in range(0, self.rows, rows):
                 count = min(rows, self.rows - start)
                 values = self._take(file, count * self.n_columns)
-                yield self.piece(values.reshape(count, self.n_columns))
+                yield self.with_rest(values.reshape(count, self.n_columns))
 
-    def portions(self) -> list[Table]:
+    def independent_parts(self) -> list[Table]:
         return [copy.copy(self)]
 
     def _take(self, file: Any, count: int) -> NDArray[Any]:

@@ -22,10 +22,10 @@ from .arrays import MAPPED_BYTES
 from .bad_cells import BadCells, not_numbers
 from .columns import chunk_dtype, is_numeric, numbers
 from .integers import Rest
-from .table import Piece, Table, check_choice, reading
+from .table import ChunkWithRest, Table, check_choice, reading
 
-PORTION_NUMBERS = 1 << 25
-"""Numbers of a portion of a Parquet file: a second or less of work, so that many workers share a file and few wait at
+PART_NUMBERS = 1 << 25
+"""Numbers of a part of a Parquet file: a second or less of work, so that many workers share a file and few wait at
 the end."""
 
 PAGE_BUFFER = 128 << 10
@@ -93,7 +93,7 @@ class ArrowTable(Table):
     def batches(self, rows: int) -> Iterator[list[Any]]:
         """Yield lists of equally long Arrow arrays, one per wanted column, of any length (preferably `rows`)."""
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         """Fill column-major chunks of `rows` rows from batches of any length."""
         chunk, filled = np.empty((self.n_columns, 0), self.dtype), 0
         rest: Rest | None = None
@@ -137,13 +137,13 @@ class ParquetTable(ArrowTable):
             {"buffer_size": PAGE_BUFFER, "pre_buffer": False} if isinstance(self.path, Path) else {"pre_buffer": True}
         )
         with source(self.path) as opened, pa.parquet.ParquetFile(opened, **pages) as file:
-            threads = self.groups is None  # a portion is read by the thread of a worker that sums it
+            threads = self.groups is None  # a part is read by the thread of a worker that sums it
             for batch in file.iter_batches(rows, columns=self.wanted, row_groups=self.groups, use_threads=threads):
                 yield [batch.column(name) for name in self.wanted]
 
-    def portions(self) -> list[Table]:
-        """Neighbouring row groups, of `PORTION_NUMBERS` together if one has less."""
-        most = max(1, PORTION_NUMBERS // max(1, self.n_columns))
+    def independent_parts(self) -> list[Table]:
+        """Neighbouring row groups, of `PART_NUMBERS` together if one has less."""
+        most = max(1, PART_NUMBERS // max(1, self.n_columns))
         found: list[Table] = []
         first, held = 0, 0
         for group, size in enumerate(self.sizes):
@@ -180,10 +180,10 @@ class StoredIpcTable(ArrowTable):
             known = getattr(reader, "num_record_batches", None)
             for batch in reader if known is None else map(reader.get_batch, range(known)):
                 for start in range(0, batch.num_rows, rows):
-                    piece = batch.slice(start, rows)
-                    yield [piece.column(name) for name in self.wanted]
+                    part = batch.slice(start, rows)
+                    yield [part.column(name) for name in self.wanted]
 
-    def portions(self) -> list[Table]:
+    def independent_parts(self) -> list[Table]:
         return [copy.copy(self)]
 
 
@@ -208,14 +208,14 @@ class IpcTable(ArrowTable):
         pages, passed = self._map(), 0
         for batch in self._record_batches(pages):
             for start in range(0, batch.num_rows, rows):
-                piece = batch.slice(start, rows)
-                yield [piece.column(name) for name in self.wanted]
-                passed += piece.nbytes
+                part = batch.slice(start, rows)
+                yield [part.column(name) for name in self.wanted]
+                passed += part.nbytes
                 if passed > MAPPED_BYTES:
                     pages.madvise(mmap.MADV_DONTNEED)
                     passed = 0
 
-    def portions(self) -> list[Table]:
+    def independent_parts(self) -> list[Table]:
         return [copy.copy(self)]
 
     def _record_batches(self, pages: mmap.mmap) -> Iterator[Any]:

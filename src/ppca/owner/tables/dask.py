@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import BadColumns
 from .arrays import MemoryTable
 from .frames import PandasTable
-from .table import Piece, Table
+from .table import ChunkWithRest, Table
 
 
 class DaskTable(Table):
@@ -68,19 +68,19 @@ class DaskTable(Table):
         other.data = None
         return other
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         for number, block in enumerate(self.blocks()):
             part = self.part(block.compute(), number)
             if part is None:
                 continue
-            pieces: list[Any] = []
-            yield from part.pieces(rows, check=False, ids=pieces)
+            id_chunks: list[Any] = []
+            yield from part.chunks_with_rest(rows, check=False, ids=id_chunks)
             if self.id is not None:
-                ids.append(part.joined_ids(pieces))
+                ids.append(part.joined_ids(id_chunks))
 
-    def joined_ids(self, pieces: list[Any]) -> Any:
+    def joined_ids(self, id_chunks: list[Any]) -> Any:
         if self.id is None:
             return None
         import pandas
 
-        return pandas.concat(pieces)
+        return pandas.concat(id_chunks)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..errors import BadColumns, UnreadableData
 from .addresses import Place, ending, is_data
 from .arrow import ArrowTable
-from .table import Piece, Table
+from .table import ChunkWithRest, Table
 
 TEXT = (".csv", ".tsv")
 ENDINGS = (*TEXT, ".parquet", ".arrow", ".feather", ".npy", ".npz")
@@ -73,13 +73,13 @@ class FilesTable(Table):
         other.notes = (*self.notes, note)
         return other.read_as(self)
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         for part in self.parts:
-            yield from part.pieces(rows, check=False, ids=ids)
+            yield from part.chunks_with_rest(rows, check=False, ids=ids)
 
-    def portions(self) -> list[Table]:
-        found = [portion for part in self.parts for portion in part.portions() or ()]
-        return [portion.read_as(self) for portion in found]
+    def independent_parts(self) -> list[Table]:
+        found = [each for part in self.parts for each in part.independent_parts() or ()]
+        return [each.read_as(self) for each in found]
 
 
 class PartitionFile(ArrowTable):
@@ -120,16 +120,16 @@ class PartitionFile(ArrowTable):
             constant = {name: pa.repeat(value, len(batch[0])) for name, value in self.values.items()}
             yield [(held | constant)[name] for name in self.wanted]
 
-    def portions(self) -> list[Table]:
+    def independent_parts(self) -> list[Table]:
         found: list[Table] = []
-        for portion in self.file.portions() or ():
+        for part in self.file.independent_parts() or ():
             other = copy.copy(self)
-            other.file, other.rows = cast(ArrowTable, portion), portion.rows
+            other.file, other.rows = cast(ArrowTable, part), part.rows
             found.append(other)
         return found
 
-    def joined_ids(self, pieces: list[Any]) -> Any:
-        return super().joined_ids(pieces) if self.id in self.values else self.file.joined_ids(pieces)
+    def joined_ids(self, id_chunks: list[Any]) -> Any:
+        return super().joined_ids(id_chunks) if self.id in self.values else self.file.joined_ids(id_chunks)
 
 
 def partition_values(folders: Sequence[str]) -> dict[str, Any]:

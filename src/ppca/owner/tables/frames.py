@@ -29,8 +29,8 @@ class FrameTable(ArrowTable):
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         for start in range(0, len(self.frame), rows):
-            piece = self.frame.slice(start, rows)
-            table = piece if isinstance(piece, pa.Table) else piece.select(self.wanted).to_arrow()
+            part = self.frame.slice(start, rows)
+            table = part if isinstance(part, pa.Table) else part.select(self.wanted).to_arrow()
             yield [flat(table.column(name)) for name in self.wanted]
 
 
@@ -44,8 +44,8 @@ class LazyTable(ArrowTable):
         super().__init__(label, frame.limit(0).collect().to_arrow().schema)
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
-        for piece in self.frame.select(self.wanted).collect_batches(chunk_size=rows):
-            table = piece.to_arrow()
+        for part in self.frame.select(self.wanted).collect_batches(chunk_size=rows):
+            table = part.to_arrow()
             yield [flat(table.column(name)) for name in self.wanted]
 
 
@@ -92,7 +92,7 @@ class PandasTable(ArrowTable):
                 raise not_numbers(self.label, bad)
             yield batch
 
-    def joined_ids(self, pieces: list[Any]) -> Any:
+    def joined_ids(self, id_chunks: list[Any]) -> Any:
         return None if self.id is None else self._series(self.stored.index(self.id))
 
     def _object_array(self, name: str, position: int, start: int, stop: int) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import NoRows
 from .options import ReadOptions
-from .table import Piece, Table
+from .table import ChunkWithRest, Table
 
 
 def as_read(table: Table, options: ReadOptions) -> Table:
@@ -59,7 +59,7 @@ class CompleteRows(Table):
     def as_given(self, names: Sequence[str]) -> dict[str, Any]:
         """The columns of the rows that miss no value; which these are is known after a pass over the table."""
         if not self._whole:
-            for _ in self.pieces():
+            for _ in self.chunks_with_rest():
                 pass
         whole = pa.array(np.concatenate(self._whole))
         return {name: column.filter(whole) for name, column in self.table.as_given(names).items()}
@@ -67,9 +67,9 @@ class CompleteRows(Table):
     def renamed(self, names: Sequence[str], note: str) -> Table:
         return CompleteRows(self.table.renamed(names, note))
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
         self._whole, done = [], 0
-        for chunk, rest in self.table.pieces(rows, check=False, ids=ids):
+        for chunk, rest in self.table.chunks_with_rest(rows, check=False, ids=ids):
             whole = np.asarray(~np.isnan(chunk).any(axis=1))
             if np.isinf(chunk).any():
                 self.table.refuse_values(missing=False)
@@ -82,12 +82,12 @@ class CompleteRows(Table):
         if self.dropped == done:
             raise NoRows.for_missing(self.label)
 
-    def portions(self) -> list[Table] | None:
-        found = self.table.portions()
-        return None if found is None else [CompleteRows(portion) for portion in found]
+    def independent_parts(self) -> list[Table] | None:
+        found = self.table.independent_parts()
+        return None if found is None else [CompleteRows(part) for part in found]
 
-    def joined_ids(self, pieces: list[Any]) -> Any:
-        found = self.table.joined_ids(pieces)
+    def joined_ids(self, id_chunks: list[Any]) -> Any:
+        found = self.table.joined_ids(id_chunks)
         if found is None:
             return None
         whole = np.concatenate(self._whole)

@@ -20,7 +20,7 @@ from ..errors import BadColumns, BadValue, OwnerError, UnreadableData
 from .integers import Rest
 
 Chunk = NDArray[np.float32] | NDArray[np.float64]
-Piece = tuple[Chunk, Rest | None]
+ChunkWithRest = tuple[Chunk, Rest | None]
 """A chunk, and what rounding integers of 64 bits to its doubles left of them: to be added (None: nothing)."""
 
 CHUNK_BYTES = 32 << 20
@@ -52,7 +52,7 @@ class Table(ABC):
     notes : what a user should be told: columns put into another order, names taken over from another owner
     min_rows : the fewest rows with which the owner takes part in a fit with other owners
     mean_for_missing : whether missing values count as a mean in a fit; else they are refused
-    on_dask : whether the workers of the Dask client in use pass over the table, each over portions of it
+    on_dask : whether the workers of the Dask client in use pass over the table, each over parts of it
     na_numbers : numbers that count as missing values
     unnamed : columns without a name in the data, called by their position
     """
@@ -83,15 +83,17 @@ class Table(ABC):
         read."""
 
     def chunks(self, rows: int | None = None, *, check: bool = True, ids: list[Any] | None = None) -> Iterator[Chunk]:
-        """`pieces` without what rounding integers beyond 2^53 left of them."""
-        return (chunk for chunk, _ in self.pieces(rows, check=check, ids=ids))
+        """Yield `chunks_with_rest` without the rests, which rounding integers beyond 2^53 leaves."""
+        return (chunk for chunk, _ in self.chunks_with_rest(rows, check=check, ids=ids))
 
-    def pieces(self, rows: int | None = None, *, check: bool = True, ids: list[Any] | None = None) -> Iterator[Piece]:
+    def chunks_with_rest(
+        self, rows: int | None = None, *, check: bool = True, ids: list[Any] | None = None
+    ) -> Iterator[ChunkWithRest]:
         """Yield the table from the top, at most `rows` rows at a time (default: about 32 MB as float64).
 
         A chunk is float32 if that holds every value of the table exactly, else float64; row-major or column-major,
         whichever the data are; possibly a read-only view. With `check`, NaN or infinity raises `BadValue`; without, the
-        caller looks for them itself and calls `refuse_values`. `ids` collects the pieces of the id column.
+        caller looks for them itself and calls `refuse_values`. `ids` collects the chunks of the id column.
         """
         if rows is not None and rows < 1:
             raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
@@ -125,10 +127,10 @@ class Table(ABC):
             )
 
     @abstractmethod
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
-        """Yield pieces of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[ChunkWithRest]:
+        """Yield chunks of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
 
-    def portions(self) -> list[Table] | None:
+    def independent_parts(self) -> list[Table] | None:
         """The same rows, in the same order, as tables that another process can read by itself; None: the rows are only
         here."""
         return None
@@ -157,18 +159,19 @@ class Table(ABC):
 
     def read_exactly(self, *, check: bool = True) -> tuple[NDArray[np.float64], Rest | None, Any]:
         """All rows with their rest, and the id column as it stands in the data (None: none): one pass, checked as
-        `pieces`."""
-        found: list[Any] = []
-        pieces = [(np.asarray(chunk, np.float64), rest) for chunk, rest in self.pieces(check=check, ids=found)]
-        values = np.concatenate([np.empty((0, self.n_columns)), *(chunk for chunk, _ in pieces)])
+        `chunks_with_rest`."""
+        id_chunks: list[Any] = []
+        chunks = self.chunks_with_rest(check=check, ids=id_chunks)
+        found = [(np.asarray(chunk, np.float64), rest) for chunk, rest in chunks]
+        values = np.concatenate([np.empty((0, self.n_columns)), *(chunk for chunk, _ in found)])
         rest = None
-        if any(part is not None for _, part in pieces):
-            rest = np.concatenate([np.zeros(chunk.shape, np.int16) if part is None else part for chunk, part in pieces])
-        return np.ascontiguousarray(values), rest, self.joined_ids(found)
+        if any(part is not None for _, part in found):
+            rest = np.concatenate([np.zeros(chunk.shape, np.int16) if part is None else part for chunk, part in found])
+        return np.ascontiguousarray(values), rest, self.joined_ids(id_chunks)
 
-    def joined_ids(self, pieces: list[Any]) -> Any:
-        """One id column from the pieces that `chunks` collected."""
-        return pa.chunked_array(pieces) if pieces else None
+    def joined_ids(self, id_chunks: list[Any]) -> Any:
+        """Return one id column made of the chunks that `chunks` collected."""
+        return pa.chunked_array(id_chunks) if id_chunks else None
 
     def column_title(self, index: int) -> str:
         """Return the name of a column for messages."""
@@ -182,7 +185,7 @@ class Table(ABC):
         """
         kinds = [MissingValues(self), InfiniteValues(self), LargeValues(self, largest)][0 if missing else 1 :]
         done = 0
-        for chunk, _ in self.pieces(check=False):
+        for chunk, _ in self.chunks_with_rest(check=False):
             for kind in kinds:
                 kind.look(chunk, done)
             done += len(chunk)
@@ -196,13 +199,13 @@ class Table(ABC):
                 options=[option for kind in found for option in kind.OPTIONS],
             )
 
-    def marked(self, piece: Piece) -> Piece:
-        """The piece with NaN instead of the numbers that count as missing."""
+    def marked(self, chunk_with_rest: ChunkWithRest) -> ChunkWithRest:
+        """Return the chunk with NaN instead of the numbers that count as missing."""
         if not self.na_numbers:
-            return piece
-        chunk, rest = piece
+            return chunk_with_rest
+        chunk, rest = chunk_with_rest
         absent = np.isin(chunk, np.asarray(self.na_numbers, chunk.dtype))
-        return (np.where(absent, np.asarray(np.nan, chunk.dtype), chunk), rest) if absent.any() else piece
+        return (np.where(absent, np.asarray(np.nan, chunk.dtype), chunk), rest) if absent.any() else chunk_with_rest
 
 
 class UnusableValues(Exception):

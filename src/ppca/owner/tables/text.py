@@ -172,7 +172,7 @@ class CsvTable(ArrowTable):
             with self._reader(self.label, file, read, types, text) as reader:
                 yield reader
 
-    def portions(self) -> list[Table]:
+    def independent_parts(self) -> list[Table]:
         return [copy.copy(self)]
 
     def batches(self, rows: int) -> Iterator[list[Any]]:

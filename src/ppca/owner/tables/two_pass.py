@@ -33,7 +33,7 @@ class TwoPassValues:
         found: list[Any] = []
         count, centre, away = 0, np.zeros(table.n_columns), np.zeros(table.n_columns)
         self._low, self._high = np.full(table.n_columns, np.inf), np.full(table.n_columns, -np.inf)
-        for chunk, rest in table.pieces(ids=found):
+        for chunk, rest in table.chunks_with_rest(ids=found):
             values = np.asarray(chunk, np.float64)
             self.rounded |= rest is not None and bool(rest.any())
             centre = centre if count else values.mean(axis=0)

@@ -79,7 +79,7 @@ def preview(
 def _look(table: Table, found: Preview, told: Told) -> None:
     """Count rows and missing values, and keep the first rows."""
     missing = np.zeros(table.n_columns, np.int64)
-    for chunk, _ in table.pieces(check=False):
+    for chunk, _ in table.chunks_with_rest(check=False):
         if not found.rows:
             corner = np.asarray(chunk[:FIRST_ROWS, :FIRST_COLUMNS], np.float64)
             found.first = [["missing" if np.isnan(value) else f"{value:.6g}" for value in row] for row in corner]
