@@ -148,8 +148,8 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
         with collect():
             if self.scores and (self.vertical or not self.reveal or self.read.missing == "mean"):
                 raise ValueError(
-                    "--scores needs a revealed model and owners' whole rows: it excludes --vertical, --no-reveal and "
-                    "--missing mean."
+                    "--scores needs a revealed model and owners' whole rows: it excludes --vertical, "
+                    "--no-reveal and --missing mean."
                 )
         with collect():
             if not self.vertical and (self.id or self.namespace is not None):

@@ -39,8 +39,8 @@ def load_facts(result: Path, state: Path) -> SharedFacts:
         kept = "no server keeps this model: it was fitted without --keep, or `ppca forget` has erased it"
         if (result / MODEL).exists():
             raise ValueError(
-                f"{result}: {kept}. Add --revealed to use the revealed model here, in the clear, or fit again with "
-                "--keep."
+                f"{result}: {kept}. Add --revealed to use the revealed model here, in the "
+                "clear, or fit again with --keep."
             )
         raise ValueError(f"{result} holds no model. Give the folder that `ppca fit --keep` wrote with -o.")
     facts = SharedFacts.load(result / SHARED)

@@ -97,9 +97,9 @@ def restore(config: ServerFileOption = Path("server.toml")) -> None:
     if missing:
         console.print(
             Text(
-                f"{len(missing)} things are missing (listed above); everything else is restored. Run the command "
-                "again when the servers named above answer, or start the server without them: ppca server run -c "
-                f"{config}"
+                f"{len(missing)} things are missing (listed above); everything else is restored. Run the "
+                "command again when the servers named above answer, or start the server without them: "
+                f"ppca server run -c {config}"
             ),
             soft_wrap=True,
         )

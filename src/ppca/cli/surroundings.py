@@ -30,6 +30,6 @@ def check_surroundings() -> None:
         os.getcwd()
     except OSError as error:
         raise ValueError(
-            f"the current folder cannot be used ({error.strerror}): it was removed. Change to another one (cd) and "
-            "run again."
+            f"the current folder cannot be used ({error.strerror}): it was removed. Change to "
+            "another one (cd) and run again."
         ) from None

@@ -100,9 +100,9 @@ def warn_of_accuracy(result: dict[str, Any], tol: float) -> None:
         )
     elif result["tolerance"] > tol:
         text = (
-            f"the solver {result['solver']} reached a tolerance of {result['tolerance']:.0e} instead of {tol:g}, and "
-            "its result was verified with that: component_error_ and resolved_ say what this means for every "
-            "component."
+            f"the solver {result['solver']} reached a tolerance of {result['tolerance']:.0e} instead of "
+            f"{tol:g}, and its result was verified with that: component_error_ and resolved_ say what this "
+            "means for every component."
         )
     else:
         return

@@ -43,8 +43,8 @@ def add_tables(tables: Sequence[Table], plan: Plan, job: Job, former: PCAResult 
         )
     if former is not None and former.is_wide:
         raise ValueError(
-            "partial_fit: a fit with more columns than rows keeps no sums to which rows could be added; fit all "
-            "owners again"
+            "partial_fit: a fit with more columns than rows keeps no sums to which rows could be "
+            "added; fit all owners again"
         )
     job.start_soon()
     form = form_of(sources) if former is None else ROWS

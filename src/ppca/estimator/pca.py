@@ -267,8 +267,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "n_components_")
         if not hasattr(self, "components_"):
             raise ValueError(
-                "no components: this model was not revealed to anyone (reveal=False). Use shared_model() to apply it "
-                "on shares."
+                "no components: this model was not revealed to anyone (reveal=False). Use "
+                "shared_model() to apply it on shares."
             )
 
     def _whitening(self) -> NDArray[np.float64]:

@@ -218,8 +218,8 @@ class SharedModel:
             # The model prefixes a name that two owners use with the owner.
             if name is not None and known is not None and name != known and not known.endswith(f":{name}"):
                 raise BadColumns(
-                    f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order "
-                    "of the fit."
+                    f"column {at} is {name!r} here and {known!r} in the model. Give owners and "
+                    "columns in the order of the fit."
                 )
 
     def _inferred(

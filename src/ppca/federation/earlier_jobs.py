@@ -26,9 +26,9 @@ def together(job: JobSpec, earlier: Iterable[tuple[str, JobSpec]], me: str) -> l
                 )
         if mine & theirs and mine != theirs and not _one_apart(mine, theirs):
             found.append(
-                f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: results "
-                f"of several such jobs together can tell {' and '.join(sorted(readers))} what single owners "
-                "contributed"
+                f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is "
+                f"{' + '.join(sorted(mine))}: results of several such jobs together can tell "
+                f"{' and '.join(sorted(readers))} what single owners contributed"
             )
         if mine == theirs:
             found.append(

@@ -5,16 +5,14 @@ and "rows" (a chunk of a table, with tags).
 
 In its contribution the owner signs the digests of all envelopes, of the four summands R0, R1, C0, C1, and of R0 - C0.
 The digests also cover everything else in the messages: kinds, fields, shapes, types and tags. Every server compares
-those that it can
-compute:
+those that it can compute:
 - Servers of a row have the same R, servers of a column the same C, and all four the same messages around them.
 - Server 0 has R0 - C0, server 3 has C1 - R1. They are equal only if R0 + R1 = C0 + C1: both splits are of the same
   numbers.
 
 All servers see all five digests. A server that holds R0 knows R1 for every guess of the numbers, so a digest of R1
 alone would let it test guesses. Therefore the first message shares `BLIND`: 256 random bits that the owner forgets. No
-server
-knows them: it has one summand of each split, and the summands of the difference that it lacks contain them.
+server knows them: it has one summand of each split, and the summands of the difference that it lacks contain them.
 """
 
 from __future__ import annotations

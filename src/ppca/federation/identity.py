@@ -102,8 +102,8 @@ def is_name(text: str) -> bool:
 def check_name(name: str) -> str:
     if not is_name(name):
         raise FileRefused(
-            f"{name!r} is not a valid member name: use at most 31 lower-case letters, digits and dashes, and not "
-            f"{SERVERS!r}."
+            f"{name!r} is not a valid member name: use at most 31 lower-case letters, digits and "
+            f"dashes, and not {SERVERS!r}."
         )
     return name
 

@@ -61,8 +61,8 @@ def _check_signatures(membership: Membership, present: Membership) -> None:
     if len(signed) < ENOUGH:
         raise FileRefused(
             f"revision {membership.revision} of the federation's file is signed by {len(signed)} of the four "
-            f"operators of revision {present.revision} with the keys that they have there; {ENOUGH} are needed. If "
-            "several operators have changed, compare the words of all keys with them (ppca federation check) and "
-            "accept the digest that it prints: ppca federation accept DIGEST, or on a server ppca server run "
-            "--accept DIGEST."
+            f"operators of revision {present.revision} with the keys that they have there; {ENOUGH} are "
+            "needed. If several operators have changed, compare the words of all keys with them (ppca "
+            "federation check) and accept the digest that it prints: ppca federation accept DIGEST, or on a "
+            "server ppca server run --accept DIGEST."
         )

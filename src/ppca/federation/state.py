@@ -69,9 +69,8 @@ class Objects:
     """The objects of one job, by kind. The order in which they arrived does not matter.
 
     An author states most things once. If it signed different statements for different servers, all members with both
-    statements
-    reach the same conclusion: see `ended` and `contradicts_itself`. Objects without the fields of their kind are
-    ignored.
+    statements reach the same conclusion: see `ended` and `contradicts_itself`. Objects without the fields of their kind
+    are ignored.
     """
 
     headers: list[Header] = field(default_factory=list)

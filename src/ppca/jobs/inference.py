@@ -98,8 +98,8 @@ async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray
     count, width = model["vectors"].shape
     if count == width:
         raise Refusal(
-            f"the model keeps all {width} components, which describe every row exactly, so no row can stand out. Fit "
-            f"with fewer"
+            f"the model keeps all {width} components, which describe every row exactly, so no row "
+            "can stand out. Fit with fewer"
         )
     rest = x - await (z @ model["vectors"])
     wide, short = await together(rest.inner(rest, axis=1, frac=80), rest.truncate(40 - COARSE.frac // 2))
@@ -128,8 +128,7 @@ async def use(
     """Use the kept model of this name on new rows, for what the one receiver of the job gets.
 
     threshold: in squared units of the data; contamination: a fraction of the rows. If rows were joined by tags, the
-    receiver is
-    told their tags: if it is one of the owners, it knows its ids by them.
+    receiver is told their tags: if it is one of the owners, it knows its ids by them.
     """
     ((receiver, parts),) = job.receivers.items()
     arrays, public = kept(party, model)
@@ -179,9 +178,9 @@ async def check_units(party: Party, model: dict[str, SecretArray], job: JobSpec)
         same = await (others.sum().within(width) == 0)
         if not await same.open(what=SAME_UNITS, why="new rows must be in the units of the model"):
             raise Refusal(
-                "scale_exponents of this job are not those of the model: its new rows would be weighed differently "
-                "from what the owners of the model approved. Make the job with `ppca job use`, from the result of "
-                "the fit."
+                "scale_exponents of this job are not those of the model: its new rows would be weighed "
+                "differently from what the owners of the model approved. Make the job with `ppca job use`, "
+                "from the result of the fit."
             )
 
 
@@ -204,8 +203,8 @@ def _check_width(rows: SecretArray, model: dict[str, SecretArray], kind: str) ->
     count, width = model["vectors"].shape
     if kind == INVERSE and rows.shape[1] > count:
         raise Refusal(
-            f"coordinates of shape {rows.shape} do not fit a model of {count} components; give at most this number "
-            "of columns"
+            f"coordinates of shape {rows.shape} do not fit a model of {count} components; give at "
+            "most this number of columns"
         )
     if kind != INVERSE and rows.shape[1] != width:
         raise Refusal(f"rows of shape {rows.shape} do not fit a model of {width} columns; give the columns of the fit")

@@ -22,9 +22,9 @@ async def check_ranges(party: Party, ranges: Ranges, owners: Sequence[str]) -> N
         party, ranges, owners, IN_RANGE, "numbers out of range would make the joint result wrong"
     ):
         raise Refusal(
-            f"the contribution of {wrong} holds numbers outside the range that an unmodified client sends. Nothing "
-            "else was opened. Propose the job again without this owner, or ask it to contribute with an unmodified "
-            "client."
+            f"the contribution of {wrong} holds numbers outside the range that an unmodified client "
+            "sends. Nothing else was opened. Propose the job again without this owner, or ask it to "
+            "contribute with an unmodified client."
         )
 
 

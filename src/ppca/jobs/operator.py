@@ -55,8 +55,8 @@ class DaskCluster:
     def __post_init__(self) -> None:
         if not ADDRESS.fullmatch(self.scheduler):
             raise OperatorError(
-                f"Dask scheduler {self.scheduler!r}: write tls://host:port. Shares travel to it, so plain tcp:// is "
-                f"refused."
+                f"Dask scheduler {self.scheduler!r}: write tls://host:port. Shares travel to it, "
+                "so plain tcp:// is refused."
             )
 
     def security(self) -> Any:

@@ -93,8 +93,8 @@ class JointPCA(Analysis):
         width = job.data.width
         if isinstance(self.components, float):
             return [
-                f"principal components: the number that explains a fraction {self.components:.4g} of the variance, at "
-                f"most {width}"
+                f"principal components: the number that explains a fraction {self.components:.4g} of "
+                f"the variance, at most {width}"
             ]
         if self.components in (None, width):
             return [f"principal components: all, at most {width}"]

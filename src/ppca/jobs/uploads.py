@@ -211,9 +211,9 @@ def _other_order(orders: dict[int, bytes], counts: list[int], every: list[str]) 
         return None
     names = [every[number] for number in sorted(orders)]
     return (
-        f"{', '.join(names)} declared their rows aligned, but have different ids or another order. Nothing was "
-        "computed. Bring the tables into the same order, or propose the job with alignment psi, which joins rows by "
-        "id."
+        f"{', '.join(names)} declared their rows aligned, but have different ids or another order. "
+        "Nothing was computed. Bring the tables into the same order, or propose the job with alignment "
+        "psi, which joins rows by id."
     )
 
 

@@ -68,8 +68,8 @@ class MemberClient:
         ]  # fmt: skip
         if not found:
             raise FederationError(
-                f"there is no job {text!r} that {self.name} has a part in, and no such file. Give its whole id if "
-                "you have it."
+                f"there is no job {text!r} that {self.name} has a part in, and no such file. Give "
+                "its whole id if you have it."
             )
         if len(found) > 1:
             named = ", ".join(sorted(job.id[:12] for job in found))

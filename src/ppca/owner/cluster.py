@@ -87,8 +87,8 @@ def _reach(where: str, host: str, port: int) -> None:
     except OSError as error:
         cause = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise OwnerError(
-            f"Dask cluster {where}: no scheduler listens at {host}, port {port} ({cause}). Start it, or check the "
-            f"address."
+            f"Dask cluster {where}: no scheduler listens at {host}, port {port} ({cause}). "
+            "Start it, or check the address."
         ) from None
 
 
@@ -125,8 +125,8 @@ def losses(label: str) -> Iterator[None]:
         yield
     except (KilledWorker, CommClosedError, FutureCancelledError) as error:
         raise OwnerError(
-            f"{label}: the Dask cluster lost its workers ({error}). See its logs (too little memory?), restart it and "
-            f"run again."
+            f"{label}: the Dask cluster lost its workers ({error}). See its logs (too little "
+            "memory?), restart it and run again."
         ) from error
 
 

@@ -77,8 +77,8 @@ class Centred:
             encoded, bad = ring.encode(part, GRID, 1)
             if bad >= 0:
                 raise OwnerError(
-                    f"{self.label}: a value exceeds the scale of its column. The table changed while it was read; "
-                    "run again."
+                    f"{self.label}: a value exceeds the scale of its column. The table changed "
+                    "while it was read; run again."
                 )
             if own:
                 self._add_own(encoded[..., 0])

@@ -1,8 +1,7 @@
 """Shares of an owner's table with more columns than rows: its columns, one below the other, and their products.
 
 A column owner that knows the common rows centres its columns over them, standardises them if requested, and sends the
-Gram matrix of
-its rows: a double holds each entry to 2^-52, and they are shared with 56 fractional bits.
+Gram matrix of its rows: a double holds each entry to 2^-52, and they are shared with 56 fractional bits.
 
 A row owner subtracts the means of its own rows and sends them separately (see `algorithms.wide_scales`). It adds rows
 of zeros up to a multiple of 32 rows.

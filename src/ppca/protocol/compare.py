@@ -187,8 +187,8 @@ def _difference_width(x: Shares, frac: int, span: int) -> int:
     width = max(x.dtype.frac, frac) + max(x.dtype.span, span) + 2
     if width > x.dtype.bits:
         raise ValueError(
-            f"a difference of {width} bits does not fit {x.dtype}: promise a smaller range with `within`, or use "
-            f"`extend`."
+            f"a difference of {width} bits does not fit {x.dtype}: promise a smaller range with "
+            "`within`, or use `extend`."
         )
     return width
 

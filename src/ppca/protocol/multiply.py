@@ -125,8 +125,8 @@ def product_type(
     max_span = x.bits - 2 - full
     if max_span < 1:
         raise TypeError(
-            f"too many fractional bits in a product of {x} and {y}: {full} in a ring of {x.bits} bits. Remove bits "
-            f"with `astype`."
+            f"too many fractional bits in a product of {x} and {y}: {full} in a ring of {x.bits} bits. "
+            "Remove bits with `astype`."
         )
     return Product(dtype, shift, RingType(x.bits, full, min(dtype.span, max_span)))
 

@@ -62,8 +62,8 @@ def limits(openings: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
         key = str(entry["what"]), str(entry["to"])
         if key in found or type(entry["most"]) is not int or entry["most"] < 1:
             raise ValueError(
-                f"invalid openings list: {key} occurs twice, or its maximum number is not a positive integer. Correct "
-                f"the job."
+                f"invalid openings list: {key} occurs twice, or its maximum number is not a "
+                "positive integer. Correct the job."
             )
         found[key] = entry["most"]
     return found
@@ -84,9 +84,8 @@ def record(party: Party, what: str, shape: tuple[int, ...], to: str, why: str) -
                 else "was opened as often as this job allows"
             )
             raise OpeningRefused(
-                f"{what!r} to {to!r} {cause}; it was not opened. To open it, propose a job that lists it and have its "
-                f"owners "
-                "approve that job."
+                f"{what!r} to {to!r} {cause}; it was not opened. To open it, propose a job that lists it and have "
+                "its owners approve that job."
             )
         party.openings[what, to] = left - 1
     party.audit.append(Opening(len(party.audit) + 1, what, shape, to, why))

@@ -42,8 +42,8 @@ class PlainArray(Unreadable):
         if not self.dtype.is_integer and self.values.size and not np.all(np.abs(self.values) <= limit):
             worst = int(np.argmax(np.abs(self.values)))
             raise RangeError(
-                f"value {self.values.flat[worst]} is outside |v| < 2^{self.dtype.span} of {self.dtype}: the promise "
-                f"is broken"
+                f"value {self.values.flat[worst]} is outside |v| < 2^{self.dtype.span} of "
+                f"{self.dtype}: the promise is broken"
             )
 
     def like(self, values: ArrayLike, dtype: RingType | None = None) -> Self:

@@ -100,8 +100,7 @@ class Shares(Unreadable):
         if which not in self.held:
             raise TypeError(
                 f"{self!r} cannot be the {which.name} operand of a product: it holds only its {self.held.name} split, "
-                f"as "
-                "the result of a one-sided product. Compute that product without only=."
+                "as the result of a one-sided product. Compute that product without only=."
             )
         share: Data = self._data[which - 1]
         return share

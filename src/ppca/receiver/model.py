@@ -148,8 +148,8 @@ class PCAModel:
         if len(loose):
             which = f"Component {loose[0]} is" if len(loose) == 1 else f"Components {_ranges(loose)} are"
             found.append(
-                f"{which} not determined to this accuracy: variances are so close that the angle error may exceed "
-                f"{DETERMINED:g}."
+                f"{which} not determined to this accuracy: variances are so close that the angle error "
+                f"may exceed {DETERMINED:g}."
             )
         return found
 
@@ -183,8 +183,8 @@ class PCAModel:
         count, width = self.components.shape
         if count == width:
             raise ValueError(
-                f"the model keeps all {width} components, which describe every row exactly, so no row can stand out. "
-                "Fit with fewer."
+                f"the model keeps all {width} components, which describe every row exactly, so no row can "
+                "stand out. Fit with fewer."
             )
         self.refuse_rounded(outside=True)
         centred = self._centred(rows)
@@ -235,9 +235,9 @@ class PCAModel:
         least = self.noise_variance if self._left_out else np.inf
         if min(least, float(self.explained_variance.min(initial=np.inf))) <= self.resolution * self.total_variance:
             raise ValueError(
-                f"the covariance of this model is singular, so it has {what}: a variance lies below the resolution, "
-                f"{self.resolution:.1g} of the total. Fit with fewer components, or without constant and dependent "
-                f"columns."
+                f"the covariance of this model is singular, so it has {what}: a variance lies below the "
+                f"resolution, {self.resolution:.1g} of the total. Fit with fewer components, or without "
+                "constant and dependent columns."
             )
 
     def refuse_rounded(self, *, outside: bool = False) -> None:

@@ -27,8 +27,8 @@ def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
         return {key: unsealed([value[key] for value in values], f"{where}[{key!r}]") for key in first}
     if not all(_same(first, other) for other in values[1:]):
         raise InconsistentShares(
-            f"{where} is a public value that differs between the servers; it was not used. If they keep a model, fit "
-            f"it again."
+            f"{where} is a public value that differs between the servers; it was not used. If they "
+            "keep a model, fit it again."
         )
     return first
 

@@ -215,8 +215,8 @@ class Admission:
         """Refuse for now what does not fit into the store.
 
         A full store still takes small objects of operators, up to the bytes that every member may store. Large ones do
-        not count
-        for that: results are large because members ask for them, and must not keep a server from saying what it does.
+        not count for that: results are large because members ask for them, and must not keep a server from saying what
+        it does.
         """
         small = size <= SMALL and self._membership().server_of(author) is not None
         if not small and self.mailbox.bytes_of() + size > self._at_most:

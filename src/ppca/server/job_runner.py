@@ -1,11 +1,10 @@
 """Run the jobs of one server, from the offer of a key to the erasure of shares. The state follows from signed objects.
 
 `scheduler` decides when which attempt is proposed, prepared, begun and stopped; this module does it. An attempt ends at
-every
-server with one signed object: `finished`, `failed` or `withdrawn`. Before a server says `finished`, its part of the
-result is on its disk, so four such objects make the job done, whatever happens next. Otherwise server 0 proposes a new
-attempt, from the sealed inputs and with new keys. After `attempts` failures the job is held until an operator resumes
-it; its inputs are kept.
+every server with one signed object: `finished`, `failed` or `withdrawn`. Before a server says `finished`, its part of
+the result is on its disk, so four such objects make the job done, whatever happens next. Otherwise server 0 proposes a
+new attempt, from the sealed inputs and with new keys. After `attempts` failures the job is held until an operator
+resumes it; its inputs are kept.
 """
 
 from __future__ import annotations

@@ -77,9 +77,9 @@ def check_position(objects: Objects, membership: Membership, federation: str, op
         )
     if objects.offer(operator, of_server=True) is None:
         raise FederationError(
-            f"{operator} has offered no key for this job that is known here, so no shares of it are given back. If "
-            "it has, ask again when this server has its offer; otherwise propose the job again in the present "
-            "federation."
+            f"{operator} has offered no key for this job that is known here, so no shares of it are given "
+            "back. If it has, ask again when this server has its offer; otherwise propose the job again "
+            "in the present federation."
         )
 
 

@@ -49,9 +49,8 @@ from ..federation.state import Attempts, Objects
 
 PATIENCE = 60.0
 """Seconds that server 0 waits for the others once it is ready itself, besides twice the time that it needed to get
-ready. The
-others wait half as long again: they withdraw only if server 0 does not. Doubled with every attempt that did not
-begin."""
+ready. The others wait half as long again: they withdraw only if server 0 does not. Doubled with every attempt that did
+not begin."""
 
 MAX_DOUBLINGS = 4
 

@@ -98,9 +98,9 @@ class ServerState:
             )
             if unknown:
                 raise FileRefused(
-                    f"revision {membership.revision} lists former keys of {' and '.join(unknown)} that revision "
-                    f"{self.membership.revision} does not have. Remove them: a former key is one that was replaced "
-                    "or removed."
+                    f"revision {membership.revision} lists former keys of {' and '.join(unknown)} that "
+                    f"revision {self.membership.revision} does not have. Remove them: a former key is one "
+                    "that was replaced or removed."
                 )
             self.revisions.take(membership)
         except FederationError as error:

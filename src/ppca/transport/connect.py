@@ -241,8 +241,7 @@ class _Connector:
         except ssl.SSLCertVerificationError as error:
             raise CertificateError(
                 f"{server_name(self.seat)} does not trust the certificate of {server_name(peer)}: "
-                f"{error.verify_message}; "
-                f"{self._remedy}",
+                f"{error.verify_message}; {self._remedy}",
                 self.seat,
                 peer,
             ) from error
@@ -250,8 +249,8 @@ class _Connector:
             if "ALERT" not in (error.reason or ""):
                 raise ConnectionError(f"no TLS there ({error.reason or 'connection closed'})") from error
             raise CertificateError(
-                f"{server_name(peer)} refused the certificate of {server_name(self.seat)}: {error.reason}; "
-                f"{self._remedy}",
+                f"{server_name(peer)} refused the certificate of {server_name(self.seat)}: "
+                f"{error.reason}; {self._remedy}",
                 self.seat,
                 peer,
             ) from error

@@ -71,8 +71,8 @@ def _read(sock: socket.socket, size: int, deadline: float) -> bytes:
         remaining = deadline - monotonic()
         if remaining <= 0:
             raise TimeoutError(
-                f"greeting timed out: received {len(data)} of {size} bytes. Check that the peer is a running ppca "
-                f"server."
+                f"greeting timed out: received {len(data)} of {size} bytes. Check that the "
+                "peer is a running ppca server."
             )
         sock.settimeout(remaining)
         piece = sock.recv(size - len(data))

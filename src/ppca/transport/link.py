@@ -229,8 +229,7 @@ class Link(ABC):
         if self._got:
             return TruncatedFrameError(
                 f"{server_name(self.seat)} got a truncated frame from {server_name(self.peer)} in step {self._step}: "
-                f"the "
-                f"connection ended after {self._got} of {len(self._block)} bytes; see the log of that server",
+                f"the connection ended after {self._got} of {len(self._block)} bytes; see the log of that server",
                 *where,
             )
         return peer_closed(*where) if self.gone else peer_died(*where, cause)

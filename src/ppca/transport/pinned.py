@@ -159,8 +159,7 @@ class PinnedTls:
         if found != self.names.get(peer):
             raise CertificateError(
                 f"{server_name(seat)} expected {self.names.get(peer, 'no member')!r} on {server_name(peer)}, but the "
-                f"other end "
-                f"is {found!r}; check the addresses and that all servers have the same membership file",
+                f"other end is {found!r}; check the addresses and that all servers have the same membership file",
                 seat,
                 peer,
             )
@@ -177,9 +176,8 @@ class PinnedTls:
         if issuer is None or issuer not in self.pins or issuer != subject or names != (("DNS", issuer + _SUFFIX),):
             said = ", ".join(f"{kind} {value!r}" for kind, value in names) or "no name"
             raise CertificateError(
-                f"a certificate of {subject!r} for {said}, issued by {issuer!r}, does not identify a member of the "
-                f"federation; "
-                f"{self.remedy}"
+                f"a certificate of {subject!r} for {said}, issued by {issuer!r}, does not identify a member of "
+                f"the federation; {self.remedy}"
             )
         return issuer
 

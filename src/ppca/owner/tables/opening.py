@@ -180,8 +180,8 @@ def _open_file(label: str, path: Place, options: ReadOptions) -> Table:
         )
     if isinstance(path, Address) and kind not in STORED:
         raise UnreadableData(
-            f"{label}: {kind} files are read on this machine only. Copy the file here, or store the table as Parquet "
-            "or Arrow."
+            f"{label}: {kind} files are read on this machine only. Copy the file here, or store the "
+            "table as Parquet or Arrow."
         )
     if (path.stat().st_size if isinstance(path, Path) else path.size()) == 0:
         raise UnreadableData(f"{label}: the file is empty.")

@@ -304,8 +304,8 @@ def reading(label: str) -> Iterator[None]:
     except DAMAGED as error:
         cause = " ".join(str(error).split())[:300].rstrip(".")
         raise UnreadableData(
-            f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it "
-            "is."
+            f"{label}: the file cannot be read ({cause}). Check that it is complete and that "
+            "its ending says what it is."
         ) from error
 
 
@@ -331,8 +331,8 @@ def check_names(label: str, names: Sequence[str]) -> None:
     for position, name in enumerate(names, start=1):
         places.setdefault(name, []).append(position)
     twice = [
-        f"columns {', '.join(map(str, found[:-1]))} and {found[-1]} are {'both' if len(found) == 2 else 'all'} named "
-        f"{name!r}"
+        f"columns {', '.join(map(str, found[:-1]))} and {found[-1]} are "
+        f"{'both' if len(found) == 2 else 'all'} named {name!r}"
         for name, found in places.items()
         if len(found) > 1
     ]

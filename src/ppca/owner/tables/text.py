@@ -359,7 +359,7 @@ def refuse_ragged(label: str, rows: Sequence[Any]) -> None:
     shown = [f"row {row.number - 1:,} has {row.actual_columns}" for row in rows if row.number is not None]
     more = "at least " if len(rows) > MAX_RAGGED else ""
     raise UnreadableData(
-        f"{label}: the first line names {rows[0].expected_columns} columns, but {more}{listed(shown, str, most=3)}. "
-        "Remove lines above the column names and below the table, and put texts that hold the separator in double "
-        "quotes."
+        f"{label}: the first line names {rows[0].expected_columns} columns, but "
+        f"{more}{listed(shown, str, most=3)}. Remove lines above the column names and below the table, and put "
+        "texts that hold the separator in double quotes."
     )

@@ -16,9 +16,9 @@ def refuse_wide(label: str, columns: int) -> None:
     memory."""
     if columns > MAX_COLUMNS:
         raise BadColumns(
-            f"{label}: the first line names {columns:,} columns; at most {MAX_COLUMNS:,} can be read. Check the "
-            "separator of the columns and the ends of the lines, or write the columns that you need into a file of "
-            "their own."
+            f"{label}: the first line names {columns:,} columns; at most {MAX_COLUMNS:,} can be read. "
+            "Check the separator of the columns and the ends of the lines, or write the columns that you "
+            "need into a file of their own."
         )
 
 
@@ -39,8 +39,8 @@ def delimiter_of(label: str, path: Place, head: str, decimal: str = ".") -> str:
     found = max(",;\t|".replace(decimal, ""), key=header.count)
     if header.startswith("#") and header.count(found) != rest.partition("\n")[0].count(found):
         raise UnreadableData(
-            f"{label}: the file starts with a comment line (#). Remove comment lines: the first line holds the "
-            "column names."
+            f"{label}: the file starts with a comment line (#). Remove comment lines: the first "
+            "line holds the column names."
         )
     return found
 

@@ -271,9 +271,9 @@ def _computed(model: PCAModel, settings: Mapping[str, Any], owners: Sequence[str
     if model.certificate is not None:
         factor, chance = model.certificate["factor"], model.certificate["probability"]
         largest = (
-            f"checked on shares: no component is missing whose variance is above {factor:.2f} times that of the last "
-            f"one and above {model.certificate['floor']:.1g} of the total; such a one is overlooked with probability "
-            f"{chance:.0e}"
+            f"checked on shares: no component is missing whose variance is above {factor:.2f} times that of "
+            f"the last one and above {model.certificate['floor']:.1g} of the total; such a one is overlooked "
+            f"with probability {chance:.0e}"
         )
     facts = {
         "eigensolver": model.solver,
