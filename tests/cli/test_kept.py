@@ -137,13 +137,13 @@ def test_nobody_receives_the_model(folder: Path, tmp_path: Path) -> None:
     done = ppca("fit", folder / "a.csv", folder / "b.parquet", "-k", 3, "--no-reveal", "-o", result)
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in result.iterdir()) == sorted(KEPT)
-    assert "Nobody received the model" in done.stdout
+    assert "This model was not revealed to anyone" in done.stdout
     audit = json.loads((result / "shared.json").read_text())["audit"]
     assert {line["what"] for line in audit if line["to"] != "servers"} == {"number of rows", "scale exponents"}
 
     shown = ppca("inspect", result)
     assert shown.exit_code == 0
-    assert "Nobody received the model" in shown.stdout.replace("\n", " ")
+    assert "This model was not revealed to anyone" in shown.stdout.replace("\n", " ")
     assert "allowed: transform for client; flags for client" in shown.stdout
 
     assert ppca("transform", result, folder / "new.csv", "-o", tmp_path / "out.csv").exit_code == 0

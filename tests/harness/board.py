@@ -100,7 +100,7 @@ class Board:
 
     def check(self) -> None:
         if not self.reached:
-            raise NotReached("no server is reached: server 0 (alpha, 127.0.0.1:1000): Connection refused.")
+            raise NotReached("could not reach any server: server 0 (alpha, 127.0.0.1:1000): Connection refused.")
 
 
 class BoardServers:

@@ -155,7 +155,7 @@ def test_a_member_that_seats_do_not_know(doors: Doors) -> None:
     doors.open(0, 1, 2, 3)
     found = wrong(owner(doors))
     assert [item.where for item in found] == [f"server {i} ({name})" for i, name in enumerate(OPERATORS)]
-    assert all(item.said.startswith("it closes the door") for item in found)
+    assert all(item.said.startswith("the server rejected the connection") for item in found)
 
 
 def test_another_revision(doors: Doors) -> None:

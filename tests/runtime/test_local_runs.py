@@ -122,7 +122,7 @@ def test_what_programs_print_does_not_reach_standard_output(
         ("no_colon", [], {}, "'no_colon' is not a program name: write 'module:function' or 'file.py:function'"),
         ("no_such_file.py:main", [], {}, "file not found: 'no_such_file.py'"),
         ("no_such_module:main", [], {}, "cannot load program 'no_such_module:main': ModuleNotFoundError"),
-        (program("nothing"), [], {}, "there is not a function 'nothing'"),
+        (program("nothing"), [], {}, "no function 'nothing'"),
         (program("not_async"), [], {}, "is not an 'async def' function"),
         (program("multiply"), [X], {}, "takes (party, x, y) but was given the party, 1 secret input and no public"),
         (program("multiply"), [X, X], {"z": 1}, "got an unexpected keyword argument 'z'"),

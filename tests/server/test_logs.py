@@ -47,14 +47,14 @@ def test_an_exception_of_a_program_is_named_without_its_text(caplog: pytest.LogC
     line, published = logged(raised(ZeroDivisionError(SECRET)), caplog)
     assert line["error"] == "ZeroDivisionError"
     assert line["at"].startswith("broken_step:")
-    assert line["why"] == published["why"] == "the program failed there"
+    assert line["reason"] == published["why"] == "the program failed there"
     assert "31415926" not in json.dumps(line)
     assert "ZeroDivisionError" not in json.dumps(published)  # what others are told is as before
 
 
 def test_a_refusal_says_why(caplog: pytest.LogCaptureFixture) -> None:
     line, _ = logged(raised(Refusal("too few rows")), caplog)
-    assert (line["error"], line["why"]) == ("Refusal", "too few rows")
+    assert (line["error"], line["reason"]) == ("Refusal", "too few rows")
 
 
 def test_a_server_that_claims_another_job_does_not_end_the_job() -> None:

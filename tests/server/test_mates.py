@@ -64,7 +64,7 @@ def test_a_mate_that_starts_meanwhile_is_asked_again(
 def test_a_mate_that_stays_away_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAUSES", (0.01, 0.01))
     asker = server_state(tmp_path, membership(ports=free_ports(4)))
-    with pytest.raises(FederationError, match=r"server 1 \(beta\) is not reached: .* All other servers must run"):
+    with pytest.raises(FederationError, match=r"server 1 \(beta\) cannot be reached: .* All other servers must run"):
         Mates(asker).get(1, "/v1/inventory")
 
 

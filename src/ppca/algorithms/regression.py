@@ -1,23 +1,30 @@
 """Least squares and ridge regression on shares, from the joint covariance of all columns: one column is the target.
 
-M = r C is the shared triangle (r = n 4^-h of row owners), columns have units 2^D_j, and `linear_system` multiplies them
-by 2^(a_j). G b = c is solved: G are the scaled moments of the other columns, c those with the target, v the target's.
+Variables
+    n, p      number of rows of all owners together; number of columns besides the target
+    h, r      4^h > n, and r = n 4^-h (row owners); r is public for column owners
+    M         the shared triangle r C of the joint covariance C of all columns
+    D_j, a_j  column j has the unit 2^D_j; `linear_system` multiplies it by 2^(a_j); D_y, a_y are those of the target
+    G, c, v   scaled moments of the p columns with each other, of these with the target, and of the target
+    b         the solution of G b = c
+    w         means of the p columns in units 2^(D_j - a_j)
 
+Results
     coefficients         b_j 2^(u_j),  u_j = a_j - D_j - a_y + D_y        scales are powers of two, so this is exact
     residuals            rss = v - b'c - b'(c - G b), in units 4^(D_y - a_y) n / r
     standard errors      squared, times n - p - 1: rss (1/G)_jj 4^(u_j); r cancels
     intercept            mean(y) - sum of coefficients times means, one number
-    its error, squared   times n - p - 1: rss 4^(D_y - a_y) (1/r + w' (1/G) w), w the means in units 2^(D_j - a_j)
+    its error, squared   times n - p - 1: rss 4^(D_y - a_y) (1/r + w' (1/G) w)
     R squared            1 - rss / v
 
 Ridge minimises |y - X b|^2 + alpha |b|^2. alpha r / n 4^-D_j is added to M_jj; or, for columns divided by their
 deviation, elements off the diagonal and c are multiplied by n / (n + alpha). rss is that of the data without alpha.
 
-Numbers in units of secret powers of two leave as mantissa and exponent of one number (`floating`). A receiver computes
-roots and the t distribution.
-Error: rss errs by 2^-50 v besides what the covariance carries; R squared, a penalty for standardised columns and 1/r by
-1e-9. See `linear_system` for b and the diagonal of 1 / G.
-Rounds: those of `linear_system`, and 6 to 30 for the parts, all of them together.
+Numbers in units of secret powers of two are revealed as mantissa and exponent of one number (`floating`). A receiver
+computes roots and the t distribution.
+Error: rss has an error of 2^-50 v, besides the error of the covariance; R squared, the penalty for standardised columns
+and 1/r have errors of 1e-9. See `linear_system` for b and the diagonal of 1 / G.
+Rounds: those of `linear_system`, and 6 to 30 for all parts together.
 Security: nothing is opened here.
 """
 
@@ -95,7 +102,7 @@ async def half_of(joint: JointCovariance) -> Any:
 
 
 async def regress(joint: JointCovariance, target: int, alpha: float = 0.0, standardized: bool = False) -> Regression:
-    """Solve for the coefficients. alpha: of ridge. standardized: alpha is for columns divided by their deviation."""
+    """Solve for the coefficients. alpha: ridge penalty. standardized: alpha applies to standardized columns."""
     d = len(joint.mean_mantissa)
     order = np.append(np.delete(np.arange(d), target), target)
     packed, joint.triangle = ordered(joint.triangle, d, target), None  # the largest array in memory

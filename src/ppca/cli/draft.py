@@ -56,13 +56,13 @@ class LifetimeOptions:
     expires: Annotated[
         str,
         typer.Option(
-            help="the job ends unfinished after this time, such as 7d, or then: 2030-01-31T12:00:00Z",
+            help="End the job if it is unfinished after 7d, or at 2030-01-31T12:00:00Z.",
             rich_help_panel=DRAFT,
         ),
     ] = "7d"
     erase_after: Annotated[
         str,
-        typer.Option(help="the servers erase the job this long after its end, such as 7d", rich_help_panel=DRAFT),
+        typer.Option(help="Erase the job on the servers this long after its end, such as 7d.", rich_help_panel=DRAFT),
     ] = "7d"
 
     def propose(self, membership: Membership, name: str, job: JobSpec) -> ProposedJob:

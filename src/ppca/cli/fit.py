@@ -205,7 +205,9 @@ def _show(
         print_kinds(console, fitted.account)
     print_account(console, fitted.model if reveal else fitted.facts, fitted.account)
     if not reveal:
-        console.print("Nobody received the model: the servers keep it in shares, for ppca transform and ppca detect.")
+        console.print(
+            "This model was not revealed to anyone. The servers keep it as shares, for ppca transform and ppca detect."
+        )
     if state is not None:
         said = f"kept in shares: {state} (one folder per server); allowed: {', '.join(fitted.allowed)}. {NOTE}"
         console.print(Text(said), soft_wrap=True, highlight=False)

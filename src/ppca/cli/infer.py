@@ -134,7 +134,7 @@ class Verdicts:
 
 @dataclass(frozen=True, kw_only=True)
 class InferOptions(ServerOptions, OutputOptions, AlignOptions):
-    """Which rows, under which model, and what of them is copied into the result."""
+    """Options for the new rows, the model, and the columns copied into the result."""
 
     result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")]
     rows: Annotated[

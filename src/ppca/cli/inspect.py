@@ -57,7 +57,7 @@ def _show_shared(console: Terminal, facts: SharedFacts) -> None:
     what = "correlation (standardised columns)" if facts.standardized else "covariance"
     console.print(
         f"PCA of the {what} of {facts.rows:,} rows and {len(facts.scale_exponents)} columns, kept in shares by its "
-        f"servers: {counted(facts.components, 'component')}. Nobody received the model.",
+        f"servers: {counted(facts.components, 'component')}. This model was not revealed to anyone.",
         highlight=False,
         soft_wrap=True,
     )

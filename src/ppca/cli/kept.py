@@ -31,7 +31,7 @@ ENDINGS = (".csv", ".parquet")
 
 
 def load_facts(result: Path, state: Path) -> SharedFacts:
-    """The public facts of a result's shared model; raises if its servers keep none, or shares are missing in
+    """Return the public facts of a result's shared model. Raise if the servers keep none, or shares are missing in
     `state`."""
     if not result.is_dir():
         raise ValueError(f"there is no folder {result}. Give the folder that `ppca fit` wrote with -o.")
@@ -54,7 +54,7 @@ def load_facts(result: Path, state: Path) -> SharedFacts:
 
 
 def load_revealed(result: Path) -> PCAModel:
-    """The model that the receiver holds."""
+    """Return the model that the receiver holds."""
     if result.is_dir() and not (result / MODEL).exists() and (result / SHARED).exists():
         raise ValueError(f"the model of {result} was not revealed (--no-reveal). Omit --revealed to use it on shares.")
     if not (result / MODEL).exists():
@@ -74,7 +74,7 @@ def check_kept(table: Table, names: Sequence[str]) -> None:
 
 
 def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
-    """The rows, checked, chunk by chunk; a table without any is refused."""
+    """Yield the checked rows in chunks. A table without rows is refused."""
     done = 0
     for chunk in table.chunks():
         done += len(chunk)
@@ -84,20 +84,20 @@ def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
 
 
 def scores_of(model: PCAModel, tables: Sequence[Table]) -> dict[str, NDArray[np.float64]]:
-    """Coordinates of the rows of row owners' tables, which are read again here."""
+    """Read the tables of row owners again and return the coordinates of their rows."""
     return {table.label: np.vstack([model.project(chunk) for chunk in chunks_of(table)]) for table in tables}
 
 
 @contextmanager
 def kept_model(servers: Servers, facts: SharedFacts, progress: Progress) -> Iterator[SharedModel]:
-    """The shared model on four local servers that hold what was kept; they start with the first rows."""
+    """Yield the kept model on four local servers. They start with the first rows."""
     with Job(servers, progress) as job:
         scale = np.asarray(facts.scale_exponents, np.int64)
         yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names, facts.components)
 
 
 def write_table(path: Path, columns: Mapping[str, Any]) -> None:
-    """A table with all digits, whole or not at all."""
+    """Write a table with all digits. An existing file is replaced only if everything was written."""
     table = pa.table(columns)
     with whole_file(path) as part:
         if path.suffix.lower() == ".parquet":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TABLES, RESULT, SOLVER = "Tables", "Result", "Eigensolver"
 DASK = "Dask cluster that reads the tables"
-COLUMNS, SERVERS = "Owners of columns (--vertical, or several tables of new rows)", "Servers"
+COLUMNS, SERVERS = "Column owners (--vertical, or several tables of new rows)", "Servers"
 
 KINDS = ".csv, .parquet, .arrow, .npy, .npz, a folder of them, or a pattern in quotes"
 ADDRESSES = "also as an address, like s3://bucket/folder"

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from .spec import MIN_COMMON_IDS
 
-"""Default minimum number of common rows: a covariance of fewer rows would reveal too much about them."""
-
 
 def too_few(rows: int, minimum: int) -> str | None:
     """Return why a job without tags cannot run with this number of common rows, or None."""

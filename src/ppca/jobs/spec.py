@@ -133,7 +133,7 @@ Columns = OwnColumns | Mapping[str, OwnColumns]
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Whose tables a job uses, which columns, and how they become one shared table.
+    """Describe the tables of a job: owners, columns, and how they become one shared table.
 
     form: one of `FORMS`. owners: names of members, or owner-1, owner-2, ... on local servers; never names of files.
     columns: names that all row owners have in common, or by owner for column owners.

@@ -1,5 +1,7 @@
-"""A member at its desk: the verbs of owners and receivers. Everything is checked here; a server is believed only what
-it signed."""
+"""Client of a federation member: the operations of owners and receivers.
+
+Everything is checked here. The client relies only on what a server has signed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from .local_state import MemberState, default_folder
 
 T = TypeVar("T")
 MAX_UNKNOWN = 20
-"""Ids on the lists of servers that may stand for no job before the rest of a list is not looked at."""
+"""Maximum number of ids without a job in the list of a server. The rest of the list is then ignored."""
 
 Told = Callable[[str, float | None], None]
 
@@ -55,7 +57,7 @@ class MemberClient:
     # -- jobs --------------------------------------------------------------------------------------------------------
 
     def find(self, what: str | Path) -> ProposedJob:
-        """A job by its file, its id or the beginning of it, or its name (the last one of that name)."""
+        """Return a job by its file, its id, the beginning of its id, or its name (the last job of that name)."""
         path = Path(what)
         if path.is_file() or (path / "job.toml").is_file():
             return ProposedJob.load(path)
@@ -79,7 +81,7 @@ class MemberClient:
     def jobs(
         self, wanted: Callable[[dict[str, Any]], bool] = lambda told: True
     ) -> Iterator[tuple[ProposedJob, dict[str, Any]]]:
-        """The jobs that this member has a part in, each with what a server tells of it (`ServerConnections.jobs`).
+        """Yield the jobs of this member, each with the description by a server (`ServerConnections.jobs`).
 
         Ids that stand for no job are left out. After several of them the rest of the list is, too.
         """
@@ -95,7 +97,7 @@ class MemberClient:
                     return
 
     def description(self, job: str) -> ProposedJob:
-        """A job's file, as its submitter signed it."""
+        """Return the file of a job, as its submitter signed it."""
         headers = [h for h in self.servers.headers(job) if h.kind == "job"] if is_digest(job) else []
         files = (self.servers.get(header).payload for header in headers)
         found = next((data for data in files if sha256(data) == job), None)
@@ -104,7 +106,7 @@ class MemberClient:
         return ProposedJob(found)
 
     def first(self, headers: Iterable[Header], *, present: bool = False) -> Object | None:
-        """The first object of several headers that a server has, as its author signed it. Others may be invented.
+        """Return the first object of several headers that a server has and its author signed. Headers can be invented.
 
         present: only objects that the author signed with its present key.
         """
@@ -114,7 +116,7 @@ class MemberClient:
         return None
 
     def audits(self, job: ProposedJob, headers: Iterable[Header], attempt: int) -> dict[str, dict[str, Any]]:
-        """Operator -> the audit of an attempt that it signed. An audit that does not say what it must is left out."""
+        """Return the signed audit of an attempt by operator. Malformed audits are left out."""
         mine = [header for header in headers if header.kind == "audit" and header.about.get("attempt") == attempt]
         found = {}
         for operator in self.membership.of_job(job.proposal.federation).operators.values():
@@ -164,7 +166,7 @@ class MemberClient:
         return in_words(job.spec), [*nature_in_words(job.spec), *together(job.spec, earlier, self.name)]
 
     def approve(self, job: ProposedJob) -> None:
-        """Agree to exactly this file, as owner; as receiver, offers the key for the result."""
+        """Approve exactly this file. A receiver also offers its key for the result."""
         self._check_revision(job)
         if self.name not in job.proposal.members:
             raise FederationError(f"{self.name} is not an approver of {job.name!r}; there is nothing to approve.")
@@ -197,7 +199,7 @@ class MemberClient:
         self.servers.put_everywhere(self._make("cancel", job.id))
 
     def resume(self, job: ProposedJob) -> None:
-        """Let the servers attempt a job again that is held. For operators."""
+        """Resume a job that is held. For operators."""
         if self.membership.server_of(self.name) is None:
             raise FederationError(
                 f"{self.name} is not an operator in {self.membership.name}; only operators resume a job."
@@ -210,7 +212,7 @@ class MemberClient:
     # -- contributing ------------------------------------------------------------------------------------------------
 
     def server_keys(self, job: ProposedJob) -> list[bytes]:
-        """The keys that the four servers offer for this job."""
+        """Return the keys that the four servers offer for this job."""
         objects = self.objects(job)
         keys = []
         for server in SERVERS:
@@ -224,7 +226,7 @@ class MemberClient:
         return keys
 
     def check_may_contribute(self, job: ProposedJob) -> None:
-        """Refuse what cannot be before a table is read."""
+        """Reject impossible contributions before a table is read."""
         self._check_revision(job)
         if self.name not in job.proposal.owners:
             raise FederationError(f"{self.name} is not an owner of {job.name!r}.")
@@ -270,7 +272,7 @@ class MemberClient:
         return key.open(item.payload, **_group_info(job, self.name))
 
     def _present(self, header: Header) -> Object:
-        """An object that its author has signed with its present key: what keys are offered or sent with."""
+        """Return an object that its author signed with its present key. Objects that carry keys need that."""
         item = self.servers.get(header)
         item.check_author(self.membership.present)
         return item
@@ -357,9 +359,7 @@ class MemberClient:
             if job_state.over:
                 return
             if deadline is not None and time.monotonic() > deadline:
-                raise FederationError(
-                    f"{job.name!r} is still {job_state.stage}; `ppca status` tells whom it waits for."
-                )
+                raise FederationError(f"{job.name!r} is still {job_state.stage}; `ppca status` shows what is missing.")
             time.sleep(0.3)
 
     def _progress(self, job: ProposedJob) -> dict[str, Any] | None:
@@ -370,7 +370,7 @@ class MemberClient:
 
 
 def is_audit(content: Any) -> bool:
-    """Return whether an audit lists openings, each with what it must say."""
+    """Return whether an audit is a list of openings with all fields."""
     lines = content.get("audit") if isinstance(content, dict) else None
     return isinstance(lines, list) and all(
         isinstance(line, dict)

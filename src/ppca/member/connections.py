@@ -140,7 +140,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
             try:
                 content = json.loads(text.removeprefix("data: "))
             except (ValueError, RecursionError):
-                raise NotReached("a server sends something else than news") from None
+                raise NotReached("invalid event stream from a server") from None
             yield kind, content
         elif text.startswith(":"):
             yield "silence", None
@@ -201,7 +201,9 @@ class ServerConnections:
                     faults.append(str(error))
             time.sleep(0.5)
         reasons = "; ".join(dict.fromkeys(faults))
-        raise NotReached(f"no server is reached, or none can do it now: {reasons}. `ppca doctor` finds out more.")
+        raise NotReached(
+            f"could not reach a server that can do this now: {reasons}. Run `ppca doctor` to find the cause."
+        )
 
     def put(self, item: Object, to: int | None = None) -> None:
         """Leave an object with a server: the one it is for, or another, which passes it on. Safe to repeat."""
@@ -321,7 +323,7 @@ class ServerConnections:
                 self._failed[server] = time.monotonic()
                 faults.append(str(error))
         if not found:
-            raise NotReached(f"no server is reached: {'; '.join(faults)}. `ppca doctor` finds out more.")
+            raise NotReached(f"could not reach any server: {'; '.join(faults)}. Run `ppca doctor` to find the cause.")
         return found
 
     def hello(self, server: int) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""An owner's one visit: its table becomes shares, sealed piece by piece for each server, and goes into the outbox, then
-out."""
+"""Contribute an owner's table to a job: share it, seal the chunks for each server, store them in the outbox, send them.
+
+An interrupted upload continues from the outbox.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def dialed(place: str, what: str) -> tuple[socket.socket, float]:
     except OSError as error:
         cause = "no answer" if isinstance(error, TimeoutError) else error.strerror
         raise Broken(
-            f"{place} ({what}) is not reached: {cause}",
+            f"could not connect to {place} ({what}): {cause}",
             f"open port {port} in the firewalls between here and there, and check that the host is up",
         ) from None
     return sock, time.monotonic() - started
@@ -197,11 +197,11 @@ def _refused(server: ServerEntry, error: Exception) -> Broken:
     alert = isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "")
     if alert or isinstance(error, ConnectionError):  # a server that refuses a certificate may close without an alert
         return Broken(
-            "it closes the door: it does not know this member by this key, or finds its certificate out of date",
+            "the server rejected the connection: it does not know this key of the member, or the certificate has expired",
             "compare your federation.toml with its operator's, and set the clock of this machine",
         )
     cause = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-    return Broken(f"the conversation broke off: {cause}", f"look into the log of {server.member}, and try again")
+    return Broken(f"the connection was lost: {cause}", f"read the log of {server.member}, and try again")
 
 
 def _said(data: bytes) -> str:

@@ -81,7 +81,7 @@ def summary(model: PCAModel, owners: int | None = None, *, by_columns: bool = Fa
 
 
 def _driven(model: PCAModel, index: int) -> str:
-    """Which columns a component consists of, in one sentence."""
+    """Describe in one sentence which columns drive a component."""
     component, names = model.components[index], labels(model.column_names)
     largest = float(np.abs(component).max())
     chosen = [j for j in strongest(component, DRIVERS) if abs(component[j]) >= STRONG * largest]

@@ -106,12 +106,12 @@ class PCAModel:
 
     @property
     def varies(self) -> NDArray[np.bool_]:
-        """Which variances stand above the noise of the computation."""
+        """Return, for each component, whether its variance exceeds the noise of the computation."""
         return np.asarray(self.explained_variance_ratio > self.resolution)
 
     @property
     def resolved(self) -> NDArray[np.bool_]:
-        """Which components are determined: their variance stands above the noise, and their angle is right to 1e-2."""
+        """Return, for each component, whether it is determined: variance above the noise, angle error below 1e-2."""
         return self.varies & (self.component_error <= DETERMINED)
 
     @property

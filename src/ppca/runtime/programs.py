@@ -77,7 +77,7 @@ def load(name: str) -> Program:
     except (Exception, SystemExit) as error:
         raise ProgramError(f"cannot load program {name!r}: {type(error).__name__}: {error}") from error
     if found is None:
-        raise ProgramError(f"there is not a function {function!r} in {place}")
+        raise ProgramError(f"no function {function!r} in {place}")
     check_async(found, name)
     return cast(Program, found)
 

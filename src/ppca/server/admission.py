@@ -266,7 +266,9 @@ class Admission:
             raise ObjectRefused(f"{header.author} has left as many objects as there may be for one job")
         proves = carrier != header.author and headers.tells_more(header)  # from another server: both must know it
         if header.kind in ONCE and headers.alike(header) and not proves:
-            raise ObjectRefused(f"{header.author} has said its {header.kind} already")
+            raise ObjectRefused(
+                f"duplicate {header.kind} from {header.author}: already received. A member sends one {header.kind} per job"
+            )
         server = membership.server_of(header.author)
         brief = server is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MAX_ABOUT
         refuse_unless(brief, header, f"its header says more than {MAX_ABOUT} characters")

@@ -132,7 +132,7 @@ class Api:
         """Return the authenticated member of a request."""
         tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
         if tls is None:
-            raise CertificateError("there is no certificate")
+            raise CertificateError("no client certificate: connect with TLS and the certificate of a member")
         member = self.server_state.tls.member_of(tls.getpeercert() or {})
         if member not in self.server_state.membership.keys or not self.server_state.tls.is_current(
             tls.getpeercert(True), member
@@ -181,7 +181,7 @@ class Api:
         except ConnectionError:
             return refusal(400, "the connection was lost")  # the answer will not be read
         except OSError as error:
-            log.error("disk", extra={"why": error.strerror})
+            log.error("disk", extra={"reason": error.strerror})
             return refusal(507, f"this server cannot store anything now ({error.strerror}); try again later")
 
     def _may_see(self, member: str, job: str) -> bool:

@@ -87,7 +87,7 @@ class ApiPort:
             try:
                 sock, origin = await loop.sock_accept(listening)
             except OSError as error:
-                log.error("a connection is not accepted", extra={"why": str(error)})
+                log.error("a connection is not accepted", extra={"reason": str(error)})
                 await asyncio.sleep(PAUSE)
                 continue
             entering = asyncio.create_task(self._enter(sock))

@@ -126,7 +126,7 @@ class Attempt:
             }
             done = Done(Ran(**answer), kept)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._failed(Failure(self.work.server, f"its worker sent nonsense as a result: {error}")) from None
+            raise self._failed(Failure(self.work.server, f"its worker returned an invalid result: {error}")) from None
         if isinstance(done.ran.result, dict) and "refused" in done.ran.result:  # by what all four servers see alike
             raise self._failed(Failure(self.work.server, str(done.ran.result["refused"]), final=True))
         return done

@@ -1,5 +1,4 @@
-"""The attempts of a server's jobs: from the chunks of the owners to the sealed result, and the signed end of each
-attempt."""
+"""Run the attempts of jobs on one server, from the owners' chunks to the sealed result and the signed outcome."""
 
 from __future__ import annotations
 
@@ -42,11 +41,11 @@ log = logging.getLogger("ppca.job_runner")
 
 
 class Withdrawn(FederationError):
-    """This server gives an attempt up for a reason that has nothing to do with the job."""
+    """This server ends an attempt for a reason that is not a fault of the job."""
 
 
 class StartSignal:
-    """StartSignal at which the thread of an attempt waits until all servers are ready or the attempt is stopped."""
+    """Signal for which the thread of an attempt waits until all servers are ready or the attempt is stopped."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -65,13 +64,13 @@ class StartSignal:
             raise Withdrawn(self.why)
 
     def wait(self) -> None:
-        """Return when the attempt begins. Raises Withdrawn if it was stopped."""
+        """Wait until the attempt begins. Raise Withdrawn if it was stopped."""
         self._open.wait()
         self.check()
 
 
 class AttemptRunner:
-    """Run attempts of jobs at this server, each in a worker of its own. running: by job."""
+    """Run attempts of jobs on this server, each in its own worker process. running: attempts in progress, by job."""
 
     def __init__(self, server_state: ServerState, router: Router, shares: Contributions, staging: Staging) -> None:
         self.server_state = server_state
@@ -83,7 +82,7 @@ class AttemptRunner:
         self._restoring = Restoring(server_state, shares, staging, log.warning)
 
     def run(self, known: ProposedJob, number: int, start: str, gate: StartSignal) -> None:
-        """Prepare an attempt, run it when all servers are ready, and say what became of it."""
+        """Prepare an attempt, run it when all servers are ready, and publish its outcome."""
         job, attempt = known.id, None
         try:
             self.shares.drop_forwarded(known)
@@ -115,7 +114,7 @@ class AttemptRunner:
             self.server_state.progress.pop(job, None)
 
     def _announce(self, job: str, number: int, gate: StartSignal) -> None:
-        """Say that this server is ready, and wait until all are."""
+        """Publish that this server is ready, and wait until all servers are."""
         gate.check()
         if self.server_state.identity.name not in self.server_state.mailbox.objects(job).ready(number):
             self.server_state.publish("ready", job, attempt=number, server=self.server_state.server)
@@ -143,7 +142,7 @@ class AttemptRunner:
         )
 
     def _model(self, job: str) -> dict[str, Any]:
-        """A kept model. If the disk has lost or damaged it, it comes back from the mates."""
+        """Return a kept model. If it is missing or damaged on disk, restore it from the mates."""
         try:
             record = self.staging.model(job)
         except (FederationError, OSError):
@@ -156,12 +155,12 @@ class AttemptRunner:
         return record
 
     def _servers_here(self) -> int:
-        """Servers that the federation's file places on this machine: those at the same host as this one."""
+        """Return the number of servers that the membership file places on this machine (same host)."""
         hosts = {number: address(server.mesh)[0] for number, server in self.server_state.membership.servers.items()}
         return list(hosts.values()).count(hosts[self.server_state.server])
 
     def _chunks(self, known: ProposedJob) -> Iterator[ServerChunk]:
-        """Return what the owners have sent, owner by owner."""
+        """Yield the chunks of the owners, owner by owner."""
         for number, owner in enumerate(known.proposal.owners):
             for kind, fields in self.shares.messages_of(known, owner):
                 if kind == "blind":  # it has blinded the digests of the contribution, see `envelopes`
@@ -172,7 +171,7 @@ class AttemptRunner:
                 yield ServerChunk(table, fields["packets"], kind == "rows", fields.get("tags"), order)
 
     def _finish(self, known: ProposedJob, number: int, done: Done, began: datetime) -> None:
-        """Seal the parts of the result to their receivers, put everything on the disk, and say that it is there."""
+        """Seal the parts of the result to their receivers, write everything to disk, and publish `finished`."""
         server_state, ran = self.server_state, done.ran
         total = ran.stats["total"]
         results: dict[str, list[Object]] = {}
@@ -249,11 +248,11 @@ class AttemptRunner:
         failure: Failure | None = None,
         **about: Any,
     ) -> None:
-        """Publish what became of an attempt. `failure`: what only the log says besides, if a program failed here."""
+        """Publish the outcome of an attempt. `failure`: details for the local log only."""
         if outcome != FINISHED:
             named = {} if failure is None else {"error": failure.cause, "at": failure.places}
             known = {name: value for name, value in named.items() if value}
-            log.warning(f"attempt {outcome}", extra={"job": job, "attempt": number, "why": why, **known})
+            log.warning(f"attempt {outcome}", extra={"job": job, "attempt": number, "reason": why, **known})
         self.server_state.publish(
             "ended",
             job,

@@ -51,7 +51,7 @@ class Closing:
         if lost or lacking:
             why = f"this server's part of the result for {' and '.join(lacking) or 'the audit'} is lost: both copies were damaged"
             server_state.mailbox.note(f"missing {job}", why)
-            log.error("staged result lost", extra={"job": job, "why": why})
+            log.error("staged result lost", extra={"job": job, "reason": why})
         self.staging.commit(job, attempt)
         self.staging.drop(job)
         server_state.mailbox.note(f"committed {job}", "yes")

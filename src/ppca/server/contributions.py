@@ -141,7 +141,7 @@ class Contributions:
                 self.bring_back(known, owner)
 
     def check(self, known: ProposedJob, owner: str, contribution: str) -> None:
-        """Has all envelopes of an owner opened and compared with what it signed; writes the receipt, or refuses by its
+        """Open all envelopes of an owner and compare them with what it signed; write the receipt, or refuse by its
         name."""
         place = known.id, owner
         if not self.is_due(known.id, owner):
@@ -212,7 +212,7 @@ class Contributions:
         )
 
     def _compare(self, known: ProposedJob, owner: str, contribution: Object) -> int:
-        """Has the shares of an owner opened in a process of its own; bytes that they take in memory.
+        """Open the shares of an owner in a separate process. Return the bytes that they take in memory.
 
         ObjectRefused if they are not what the job asks for and the owner has signed; CheckFailed if a file is damaged.
         """
@@ -258,7 +258,7 @@ class Contributions:
         except HalfLost:
             raise
         except FederationError as error:
-            log.warning("shares not mended", extra={"job": known.id, "member": owner, "why": str(error)})
+            log.warning("shares not mended", extra={"job": known.id, "member": owner, "reason": str(error)})
             return False
         log.warning("shares mended by the mates of this server", extra={"job": known.id, "member": owner})
         return True

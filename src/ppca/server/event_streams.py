@@ -1,4 +1,4 @@
-"""News for members and servers: a stream of the headers of new objects, and of the progress of jobs."""
+"""Event streams for members and servers: headers of new objects, and the progress of jobs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .uploads import BodyRefused
 MEMBER = web.RequestKey("member", str)
 HEARTBEAT = 15.0
 MAX_STREAMS = 16
-"""Streams of news that one member may have open."""
+"""Maximum number of event streams that one member may have open."""
 
 EAGER_BYTES = 8 << 10
-"""Bytes of an object of this server that is sent to other servers with its announcement: they need not ask for it."""
+"""Maximum bytes of an object of this server that is sent to other servers inside its event, to save a request."""
 
 OBJECTS_PER_WRITE = 100
-"""Objects that are announced in one write."""
+"""Maximum number of object headers in one write."""
 
 
 class EventStreams:
-    """Streams of news of one server.
+    """Event streams of one server.
 
     check: raises CertificateError if the sender of a request is not a member any more. may_see: whether a member has a
     part in a job.

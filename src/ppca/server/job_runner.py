@@ -1,10 +1,14 @@
-"""Run the jobs of one server, from the offer of a key to the erasure of shares. The state follows from signed objects.
+"""Run the jobs of one server, from the offer of a key to the erasure of shares.
 
-`scheduler` decides when which attempt is proposed, prepared, begun and stopped; this module does it. An attempt ends at
-every server with one signed object: `finished`, `failed` or `withdrawn`. Before a server says `finished`, its part of
-the result is on its disk, so four such objects make the job done, whatever happens next. Otherwise server 0 proposes a
-new attempt, from the sealed inputs and with new keys. After `attempts` failures the job is held until an operator
-resumes it; its inputs are kept.
+The state of a job is a function of its signed objects, so a restarted server continues its jobs.
+
+Attempts. `scheduler` decides which attempt is proposed, prepared, begun and stopped, and when; this module does it.
+Each server then publishes one signed outcome:
+- `finished`: its part of the result is on its disk. Four of these make the job done, whatever happens next.
+- `failed` or `withdrawn`: server 0 proposes a new attempt from the sealed inputs, with new keys. After `attempts`
+  failures the job is held until an operator resumes it; its inputs are kept.
+
+Erasure. When a job is over, its key is destroyed and its shares are deleted (see `closing`).
 """
 
 from __future__ import annotations
@@ -41,23 +45,26 @@ from .staging import Staging
 log = logging.getLogger("ppca.job_runner")
 ATTEMPT, KEY = "attempt", "repair of the key"
 STEP_RETRY_SECONDS = 10.0
-"""Seconds until a step is tried again that could not be taken."""
+"""Seconds until a failed step of the scheduler is retried."""
 
 POLL_INTERVAL = 1.0
+"""Seconds between passes over open jobs, and the delay after an error."""
+
 SWEEP_SECONDS = 30
-"""Seconds in which every open job is looked at, also if nothing is heard of it: clocks and pauses go on."""
+"""Seconds within which every open job is advanced at least once, also without events: deadlines can pass."""
 
 MIN_JOBS_PER_PASS = 64
-"""Jobs that are looked at every second at least."""
+"""Minimum number of open jobs that a pass advances."""
 
 ERASED_POLL_INTERVAL = 600.0
-"""Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
+"""Seconds between checks of an erased job, whose kept model or record may still expire."""
 
-STOPPING = "the server is going down"
+STOPPING = "the server is shutting down"
+"""Reason published for attempts that `stop` ends."""
 
 
 class JobRunner:
-    """Advance every job as far as this server can."""
+    """Run the jobs of this server: one `advance` per job and event."""
 
     def __init__(self, server_state: ServerState, router: Router) -> None:
         self.server_state = server_state
@@ -97,7 +104,7 @@ class JobRunner:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Advance the job of each event, and every job once per second. Runs until cancelled."""
+        """Advance the job of each event, and all open jobs within SWEEP_SECONDS. Runs until cancelled."""
         self._note_earlier_attempts()
         for job in self.server_state.mailbox.jobs():
             self._advance_or_log(job)
@@ -123,7 +130,7 @@ class JobRunner:
                 self._schedule()
 
     def _sweep(self) -> list[str]:
-        """Some jobs at a time, so that all are looked at within SWEEP_SECONDS seconds: clocks go on without events."""
+        """Return the open jobs of this pass. All jobs come up within SWEEP_SECONDS."""
         now = time.monotonic()
         awake = [job for job in self.server_state.mailbox.jobs() if self._next_check_at.get(job, 0.0) <= now]
         count = max(MIN_JOBS_PER_PASS, math.ceil(len(awake) * POLL_INTERVAL / SWEEP_SECONDS))
@@ -133,20 +140,20 @@ class JobRunner:
         return awake[start : start + count]
 
     def _advance_or_log(self, job: str) -> None:
-        """Advance a job. Whatever is wrong with it, the others go on."""
+        """Advance a job; log errors instead of raising them."""
         try:
             self.advance(job)
             self._logged_errors.pop(job, None)
         except (FederationError, OSError) as error:
             if self._logged_errors.get(job) != str(error):
-                log.error("job not advanced", extra={"job": job, "why": str(error)})
+                log.error("could not advance job", extra={"job": job, "reason": str(error)})
             self._logged_errors[job] = str(error)
         except Exception:
-            log.exception("job not advanced", extra={"job": job})
+            log.exception("could not advance job", extra={"job": job})
 
     def _note_earlier_attempts(self) -> None:
-        """Note the attempts for which this server was ready before this process. Reads headers only: no job can make it
-        fail."""
+        """Record for which attempts this server was ready before this process started. Reads headers only, so that no
+        job can make it fail."""
         proposer = self.server_state.membership.operators[SERVERS[0]]
         for job in self.server_state.mailbox.jobs():
             objects = self.server_state.mailbox.objects(job)
@@ -158,7 +165,7 @@ class JobRunner:
                 self.scheduler.started(member, last_turn(objects))
 
     async def stop(self) -> None:
-        """End attempts that run; they are made again later."""
+        """Stop running attempts. Server 0 proposes them again later."""
         self._stopping = True
         for job in list(self._start_signals):
             self._stop(job, STOPPING)
@@ -170,7 +177,7 @@ class JobRunner:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _run_in_thread(self, job: str, what: str, function: Any, *arguments: Any) -> None:
-        """Run a function in a thread, once at a time for a job and a purpose."""
+        """Run a function in a thread, at most once at a time per job and purpose."""
         if (job, what) in self._active or self._stopping:
             return
         self._active.add((job, what))
@@ -182,7 +189,7 @@ class JobRunner:
                 pool = pools.get(what, self._checks if what.startswith("check ") else None)
                 await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
             except (FederationError, OSError) as error:
-                log.error(what, extra={"job": job, "why": str(error)})
+                log.error(what, extra={"job": job, "reason": str(error)})
                 await asyncio.sleep(POLL_INTERVAL)
             except Exception:
                 log.exception(what, extra={"job": job})
@@ -202,7 +209,7 @@ class JobRunner:
     # -- one job -----------------------------------------------------------------------------------------------------
 
     def advance(self, job: str) -> None:
-        """Does, or starts, what comes next for a job here."""
+        """Do the next step of a job on this server; long steps run in a thread."""
         if self._is_erased(job):
             return
         known, job_state = self.server_state.admission.job(job), self.server_state.admission.job_state(job)
@@ -232,12 +239,12 @@ class JobRunner:
         self.scheduler.see(View.of(job, objects, self.server_state.membership, me, startable=startable))
 
     def _check_key(self, known: ProposedJob) -> None:
-        """Look once after a start whether the key of a job is still there; again later if that is not possible now."""
+        """Repair the key of a job if it was lost. Done once per job after a start; retried if it fails."""
         self.shares.repair_key(known)
         self._unchecked_keys.discard(known.id)
 
     def _schedule(self) -> None:
-        """Do what the scheduler says."""
+        """Take the steps that the scheduler returns."""
         self.scheduler.operators = frozenset(
             self.server_state.membership.operators.values()
         )  # another revision may have others
@@ -248,14 +255,16 @@ class JobRunner:
                     self._take_step(step)
                 except Exception as error:  # tried again at the next pass; the other jobs go on
                     why = f"{step.what}: {error}" if isinstance(error, FederationError | OSError) else step.what
-                    log.error("step not taken", extra={"job": step.job, "why": why}, exc_info=why == step.what)
+                    log.error(
+                        "scheduler step failed", extra={"job": step.job, "reason": why}, exc_info=why == step.what
+                    )
                     self.scheduler.release(step.job)
                     self.scheduler.postpone(step.job, STEP_RETRY_SECONDS)
                     well = False
         self._show_queue()
 
     def _show_queue(self) -> None:
-        """Renew the queue that people see, in a fiftieth of the time at most: it is sorted as a whole."""
+        """Update the queue shown to people. It takes at most a fiftieth of the time, because all of it is sorted."""
         if time.monotonic() >= self._next_queue_at:
             began = time.thread_time()
             self.server_state.queue = {view.job: place for place, view in enumerate(self.scheduler.queue(), 1)}
@@ -276,14 +285,15 @@ class JobRunner:
             self._stop(job, step.why)
 
     def _stop(self, job: str, why: str) -> None:
-        """Stop an attempt here, wherever it is."""
+        """Stop an attempt on this server, whether it waits or computes."""
         if job in self._start_signals:
             self._start_signals[job].stop(why)
         if job in self.attempts.running:
             self.attempts.running[job].kill(why)
 
     def _offer_or_refuse(self, known: ProposedJob) -> None:
-        """Offer a key, or refuse the job. Server 0 gives the job its place in the queue."""
+        """Publish this server's key for the job, or a refusal by its policy. Server 0 also assigns the job's place in
+        the queue."""
         why = refusal_of(known.proposal, self.server_state.settings.file.policy, self.server_state.admission)
         if why is not None:
             self.server_state.publish("refusal", known.id, why=why)
@@ -298,7 +308,7 @@ class JobRunner:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _finish_job(self, known: ProposedJob, job_state: JobState) -> None:
-        """Publish what was staged, once the job is done; erase, when it is time to."""
+        """Publish the staged results of a done job; erase the job when due."""
         server_state, job = self.server_state, known.id
         now = server_state.clock.now().timestamp()
         noted = server_state.mailbox.note(f"over {job}")
@@ -327,8 +337,7 @@ class JobRunner:
                 server_state.admission.forget(job)
 
     def _is_erased(self, job: str) -> bool:
-        """Return whether there is nothing to do for a job that is over and erased here; its file is not read for
-        this."""
+        """Return whether a job is erased here and nothing else is due. Does not read the job's file."""
         mailbox, clock = self.server_state.mailbox, self.server_state.clock
         over = mailbox.note(f"over {job}")
         if over is None or mailbox.note(f"erased {job}") is None or self.staging.has_model(job):

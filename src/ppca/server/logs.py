@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from ..runtime.failure import places
 
 FIELDS = (
-    *("job", "kind", "author", "by", "peer", "attempt", "why", "digest", "server", "address", "revision", "build"),
+    *("job", "kind", "author", "by", "peer", "attempt", "reason", "digest", "server", "address", "revision", "build"),
     *("member", "status", "path", "seconds", "bytes", "error", "at"),
 )
 

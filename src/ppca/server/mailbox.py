@@ -348,7 +348,7 @@ def _remove(path: Path) -> None:
 
 
 def _skipped(path: Path, error: OSError) -> None:
-    log.error("file skipped: move it away, or check the disk", extra={"path": str(path), "why": error.strerror})
+    log.error("file skipped: move it away, or check the disk", extra={"path": str(path), "reason": error.strerror})
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""Mates of a server: the row mate has the same R of every share, the column mate the same C. Each gives back its half.
+"""Restore lost shares of a server from its mates. The row mate has the same R of every share, the column mate C.
 
-Nothing is reconstructed: a server that asks gets what it had, and its diagonal has nothing in common with it.
+Each mate returns its half. Nothing is reconstructed: a server gets only shares that it had before. The diagonal server
+holds none of them.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ from .staging import record_bytes
 ROW, COLUMN = "row", "column"
 ANSWER_SECONDS = 600.0
 BYTES_PER_SECOND = 1 << 20
-"""A mate has ANSWER_SECONDS, and for its bytes the time that they take at this rate."""
+"""Minimum rate of a mate's answer: its timeout is ANSWER_SECONDS plus the time of its bytes at this rate."""
 
 ASKING = 60.0
-"""Seconds after which a mate that fails is not asked again."""
+"""Seconds after which a mate that keeps failing is not asked again."""
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries: a server that starts again, or reads a new revision of the federation, is back within a
-few."""
+"""Seconds between attempts: a server that restarts, or reads a new revision, answers again within seconds."""
 
 
 class HalfLost(FederationError):
@@ -38,7 +38,7 @@ class HalfLost(FederationError):
 
 
 def split_for(asker: int, here: int) -> str:
-    """Which summands the asking server and this one have in common; refused if they are the diagonal of each other."""
+    """Return the summands that the asking server and this one share. Refuse the diagonal server: they share none."""
     if asker == here ^ 1:
         return ROW
     if asker == here ^ 2:
@@ -144,7 +144,7 @@ class Mates:
             except (OSError, http.client.HTTPException) as error:
                 if pause is None or time.monotonic() > began + ASKING:
                     raise FederationError(
-                        f"server {server} ({peer.member}) is not reached: {error}. All other servers must run, with "
+                        f"server {server} ({peer.member}) cannot be reached: {error}. All other servers must run, with "
                         "the revision of the federation that this one has; then say it again."
                     ) from None
                 time.sleep(pause)

@@ -168,11 +168,16 @@ class OperatorPage:
 
     async def metrics(self, request: web.Request) -> web.Response:
         found, registry = await asyncio.to_thread(self.facts), CollectorRegistry()
-        jobs = Gauge("ppca_jobs", "jobs by stage", ["stage"], registry=registry)
+        jobs = Gauge("ppca_jobs", "Number of jobs by state.", ["stage"], registry=registry)
         for job in found["jobs"]:
             jobs.labels(job["stage"]).inc()
-        links = Gauge("ppca_link_up", "whether another server is reached", ["server"], registry=registry)
-        trips = Gauge("ppca_link_round_trip_seconds", "of a small question", ["server"], registry=registry)
+        links = Gauge("ppca_link_up", "1 if another server is reached, else 0.", ["server"], registry=registry)
+        trips = Gauge(
+            "ppca_link_round_trip_seconds",
+            "Seconds of one round trip to another server.",
+            ["server"],
+            registry=registry,
+        )
         for server, link in found["links"].items():
             links.labels(server).set(int(link["up"]))
             if link["up"]:

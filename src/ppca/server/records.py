@@ -48,7 +48,7 @@ def open_records(path: Path) -> sqlite3.Connection:
             raise OSError(errno.EIO, f"cannot open {path}: {error}") from None
         fault = str(error)
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
-    log.error("records damaged", extra={"why": str(fault)[:200], "put": str(aside)})
+    log.error("records damaged", extra={"reason": str(fault)[:200], "put": str(aside)})
     path.replace(aside)
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)

@@ -70,7 +70,7 @@ class Followers:
             except Exception as error:  # whatever a peer does, this server goes on, and asks it again later
                 why = f"{type(error).__name__}: {error}"[:300]
                 self.links[server] = {"up": False, "why": why}
-                log.warning("server not reached", extra={"peer": server, "why": why})
+                log.warning("server not reached", extra={"peer": server, "reason": why})
             tries = 0 if time.monotonic() - began > STOOD else tries
             await asyncio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
             tries += 1
@@ -166,7 +166,7 @@ class Followers:
             else:
                 await self._fetch(server, get, digest)
         except FederationError as error:
-            log.warning("object not taken", extra={"peer": server, "digest": digest, "why": str(error)})
+            log.warning("object not taken", extra={"peer": server, "digest": digest, "reason": str(error)})
             if isinstance(error, NotNow):
                 self._put_off.setdefault(server, time.monotonic())
 
@@ -189,7 +189,7 @@ class Followers:
             raise NotNow(f"it cannot be stored: {error}") from None
 
     async def _round_trip(self, server: int, get: Get) -> float:
-        """Seconds of a small question on a connection that stands; the answer tells the other server's clock."""
+        """Return the seconds of one round trip on an open connection. The answer includes the other server's clock."""
         taken = 0.0
         for _ in range(2):  # the first one may have to connect
             asked = time.perf_counter()
@@ -205,7 +205,7 @@ class Followers:
             try:
                 await self._fetch(server, get, digest)
             except FederationError as error:  # one that cannot be had does not keep the others away
-                log.warning("object not mended", extra={"peer": server, "digest": digest, "why": str(error)})
+                log.warning("object not mended", extra={"peer": server, "digest": digest, "reason": str(error)})
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Visitor:
-    """A connection at the door: what it has said so far, and until when it may stay."""
+    """A connection that has not been assigned to a run yet: its preamble so far, and its deadline."""
 
     sock: socket.socket
     origin: tuple[Any, ...]
@@ -125,7 +125,9 @@ class Router:
                 for visitor in self._visitors:
                     if visitor.deadline <= now:
                         early = visitor.route is None
-                        self._dismiss(visitor, "said no preamble in time" if early else "belongs to no run here")
+                        self._dismiss(
+                            visitor, "sent no preamble before the timeout" if early else "belongs to no run here"
+                        )
         finally:
             for visitor in self._visitors:
                 self._dismiss(visitor, None)

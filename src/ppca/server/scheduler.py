@@ -13,10 +13,10 @@ Every job needs all four servers, and each server has `jobs_at_once` places. The
    loaded the program and all inputs) and publishes `ready`. Without a free place it waits; among several it takes
    the lowest turn.
 4. **Begin.** A server begins when it has seen `ready` of all four for this job and attempt.
-5. **End.** Every server that reserved a place says once what became of the attempt: `finished`, `failed` or
+5. **End.** Every server that reserved a place publishes one outcome of the attempt: `finished`, `failed` or
    `withdrawn`. One `failed` or `withdrawn` closes the attempt: a server that sees it stops its own worker at once and
-   frees its place. `withdrawn` says that nothing went wrong with the job here (another server was not ready in time, or
-   this one goes down). Such an attempt does not count as a failure.
+   frees its place. `withdrawn` means that nothing went wrong with the job here (another server was not ready in time,
+   or this one shuts down). Such an attempt does not count as a failure.
 
 Why this is correct:
 
@@ -48,11 +48,13 @@ from ..federation.objects import Header
 from ..federation.state import Attempts, Objects
 
 PATIENCE = 60.0
-"""Seconds that server 0 waits for the others once it is ready itself, besides twice the time that it needed to get
-ready. The others wait half as long again: they withdraw only if server 0 does not. Doubled with every attempt that did
-not begin."""
+"""Seconds that server 0 waits for the other servers once it is ready, added to twice the time it needed to get ready.
+
+The other servers wait half as long again, so they withdraw only if server 0 does not. The time doubles with each
+attempt that did not begin."""
 
 MAX_DOUBLINGS = 4
+"""Maximum number of doublings of PATIENCE."""
 
 MAX_RETRY_DELAY = 300.0
 """Seconds until the next attempt of a job, at most, before the random part."""
@@ -69,7 +71,7 @@ class View:
     """Facts about the attempts of one job, from its objects.
 
     waiting: everything is there, and no attempt is open. ready: servers that have announced the last attempt. ended:
-    whether this server has said what became of it. failures, idle: attempts that failed, and that did not begin, since
+    whether this server has published its outcome. failures, idle: attempts that failed, and that did not begin, since
     the last success or resumption. turn: of the last start. others: further members that have submitted the same job.
     """
 
@@ -235,14 +237,14 @@ class Scheduler:
         self._served[member] = max(self._served[member], turn)
 
     def forget(self, job: str) -> None:
-        """A job that is over, or not to be run now."""
+        """Remove a job that is over, or that cannot run now."""
         for known in (self._views, self._seen, self._ended_at, self._wasted):
             known.pop(job, None)
         self._open.discard(job)
 
     def _due(self, view: View) -> float:
-        """When the next attempt of a job may be proposed: later after each that failed or did not begin, with a random
-        part.
+        """Return the earliest time of the next attempt of a job. The delay grows with each attempt that failed or did
+        not begin, and has a random factor.
 
         An attempt that did not begin kept places from other jobs. Its job then waits at least as long as that took.
         """
@@ -251,18 +253,18 @@ class Scheduler:
         return max(seen.since + seen.factor * max(pause, self._wasted.get(view.job, 0.0)), seen.later)
 
     def postpone(self, job: str, seconds: float) -> None:
-        """A job that could not be proposed now."""
+        """Delay a job that could not be proposed."""
         if job in self._seen:
             self._seen[job].later = self._clock() + seconds
 
     def release(self, job: str) -> None:
-        """The worker of a job has gone, and what became of the attempt has been said."""
+        """Free the place of a job whose worker has ended and whose outcome is published."""
         self.taken.pop(job, None)
 
     # -- the queue ---------------------------------------------------------------------------------------------------
 
     def queue(self) -> list[View]:
-        """Jobs that wait for their turn, in the order in which they get it."""
+        """Return the waiting jobs in the order in which they start."""
         under_way = Counter(member for job in self._open for member in self._views[job].members)
         by_member: dict[str, list[View]] = {}
         for view in self._views.values():

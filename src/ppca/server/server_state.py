@@ -104,7 +104,7 @@ class ServerState:
                 )
             self.revisions.take(membership)
         except FederationError as error:
-            log.error("federation not renewed", extra={"why": str(error)})
+            log.error("federation not renewed", extra={"reason": str(error)})
             return False
         self.membership = membership
         self.mailbox.note(f"federation {membership.digest}", str(membership.revision))

@@ -21,11 +21,11 @@ class AttemptInput:
     session: the same on all four servers, another one in every attempt. addresses: of the mesh ports, by server.
     job: as plain data, with the names under which servers keep models. chunks: what the owners have sent; may be a
     generator.
-    workers: where local products are computed, see `pools`.
-    kept: records that the program may recall, by name. timeout: seconds of one round; start_timeout: until all servers
-    are there;
-    attempt_timeout: of the whole attempt, however the other servers behave.
-    input_bytes: bytes that the inputs may take in memory.
+    workers: where local products are computed, see `pools`. kept: records that the program may recall, by name.
+    timeout: maximum seconds of one round.
+    start_timeout: maximum seconds until all servers are connected.
+    attempt_timeout: maximum seconds of the whole attempt, whatever the other servers do.
+    input_bytes: maximum bytes of the inputs in memory.
     """
 
     server: int

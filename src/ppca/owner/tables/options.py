@@ -40,7 +40,7 @@ class ReadOptions:
         compared with the cells of text files; numbers, such as "-999", with the numbers of any table.
     encoding : encoding of text files
     missing : "refuse" a table with missing values, "drop" its rows that have one, or count them as the "mean" of the
-    column
+        column
     dask : whether the workers of the Dask client in use read the files
     """
 
