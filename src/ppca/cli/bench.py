@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def bench(context: typer.Context) -> None:
-    """Measure kernels, operations, solvers and whole jobs on this machine (in a checkout)."""
+    """Measure kernels, operations, solvers and whole jobs. Needs a checkout."""
     with error_messages():
         if not (CHECKOUT / "benchmarks" / "__main__.py").is_file():
             raise ValueError(

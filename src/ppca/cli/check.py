@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @command()
 def check(files: Files, options: FitOptions) -> None:
-    """Read tables as `ppca fit` would, list all problems of all files, and estimate time and traffic of the fit.
+    """Check tables as `ppca fit` reads them, and estimate the costs of the fit.
+
+    All problems of all files are listed. The costs are time and traffic.
 
     The options are those of `ppca fit`. Nothing is written or sent, and no servers start: `ppca doctor` checks the
     servers of a federation. The exit code is 1 if the fit would fail. With --quiet only problems are printed.

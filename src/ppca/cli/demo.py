@@ -26,11 +26,13 @@ TOLERANCE = 1e-6
 def demo(
     vertical: Annotated[bool, typer.Option("--vertical", help="Use column owners instead of row owners.")] = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="folder for figures and report", rich_help_panel=RESULT)
+        Path, typer.Option("--output", "-o", help="Folder for figures and report.", rich_help_panel=RESULT)
     ] = Path("demo-result"),
     tls: Tls = False,
 ) -> None:
-    """Run a joint PCA of three hospitals on four local servers, and compare it with single hospitals and scikit-learn.
+    """Run a joint PCA of three hospitals on four local servers.
+
+    The result is compared with single hospitals and scikit-learn.
 
     With --vertical: three institutions that hold different columns of the same patients.
     """

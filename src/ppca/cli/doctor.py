@@ -26,18 +26,22 @@ def doctor(
     me: MemberOptions,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="server.toml: check a server instead of an owner or receiver"),
+        typer.Option(
+            "--config", "-c", help="Settings file server.toml: check a server instead of an owner or receiver."
+        ),
     ] = None,
     idle: Annotated[
         int, typer.Option(min=0, max=600, help="Also test that connections survive this number of idle seconds.")
     ] = 0,
-    bandwidth: Annotated[bool, typer.Option(help="measure with 2 MiB each way")] = True,
+    bandwidth: Annotated[bool, typer.Option(help="Measure the bandwidth with 2 MiB each way.")] = True,
     report: Annotated[
         Path | None, typer.Option("--report", help="Write results and measurements as JSON, without secrets.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Check names, ports, keys, clocks, disks and versions, and say how to fix each problem.
+    """Check names, ports, keys, clocks, disks and versions.
+
+    For each problem it says how to fix it.
 
     Exit code 1 if there is a problem. Nothing is changed. With -c server.toml (for operators), connections between the
     mesh ports are also checked, in both directions.

@@ -77,7 +77,7 @@ class DraftOptions(LifetimeOptions):
     """Options of a fit of several members that only a federation needs."""
 
     owners: Annotated[
-        list[str] | None, typer.Option("--owner", help="an owner, or several: a,b,c", rich_help_panel=DRAFT)
+        list[str] | None, typer.Option("--owner", help="Names of owners: a,b,c. Repeatable.", rich_help_panel=DRAFT)
     ] = None
     receivers: Annotated[
         list[str] | None,
@@ -91,7 +91,7 @@ class DraftOptions(LifetimeOptions):
         bool,
         typer.Option(
             "--wide",
-            help="there are fewer rows than columns: analyse products of rows, not the covariance",
+            help="Analyse products of rows instead of the covariance: for fewer rows than columns.",
             rich_help_panel=DRAFT,
         ),
     ] = False
@@ -106,14 +106,15 @@ class DraftOptions(LifetimeOptions):
     row_share_at_most: Annotated[
         float | None,
         typer.Option(
-            help="stop if one row has more of a column's sum of squares (0.75); 1: no check", rich_help_panel=COLUMNS
+            help="Stop if one row has a larger fraction of a column's sum of squares. 1: no check.",
+            rich_help_panel=COLUMNS,
         ),
     ] = None
     keep_for: Annotated[
         str | None,
         typer.Option(
             "--keep-for",
-            help="servers keep the model in shares for this time, such as 90d, or until then",
+            help="Keep the model as shares on the servers for this time, such as 90d, or until a date.",
             rich_help_panel=RESULT,
         ),
     ] = None

@@ -12,18 +12,20 @@ from rich.text import Text
 from .options import command
 from .terminal import Terminal
 
-app = typer.Typer(
-    help="Manage the members of a federation, their keys, and the addresses of the four servers.", no_args_is_help=True
-)
-File = Annotated[Path, typer.Option("--federation", "-f", envvar="PPCA_FEDERATION", help="federation.toml")]
-IdentityFile = Annotated[Path, typer.Option("--identity", "-i", envvar="PPCA_IDENTITY", help="your identity.key")]
+app = typer.Typer(help="Manage the members of a federation, their keys, and the four servers.", no_args_is_help=True)
+File = Annotated[
+    Path, typer.Option("--federation", "-f", envvar="PPCA_FEDERATION", help="Membership file, such as federation.toml.")
+]
+IdentityFile = Annotated[
+    Path, typer.Option("--identity", "-i", envvar="PPCA_IDENTITY", help="Your private key file, such as identity.key.")
+]
 FEDERATION, IDENTITY = Path("federation.toml"), Path("identity.key")
 
 
 @command()
 def keygen(
-    name: Annotated[str, typer.Argument(help="your name in the federation: lower-case letters, digits, dashes")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="file of the new key")] = IDENTITY,
+    name: Annotated[str, typer.Argument(help="Your name in the federation: lower-case letters, digits, dashes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the new key.")] = IDENTITY,
 ) -> None:
     """Create your identity: a private key in a file that only you can read.
 
@@ -42,10 +44,13 @@ def keygen(
 @app.command()
 @command()
 def new(
-    name: Annotated[str, typer.Argument(help="name of the federation")],
+    name: Annotated[str, typer.Argument(help="Name of the federation.")],
     file: File = FEDERATION,
 ) -> None:
-    """Create federation.toml. Then add four servers and the members, and let the four operators sign it."""
+    """Create federation.toml.
+
+    Then add four servers and the members, and let the four operators sign it.
+    """
     from ..federation.identity import check_name
     from ..federation.membership import MembershipFile, render
     from ..runtime.files import write_whole
@@ -59,19 +64,21 @@ def new(
 @app.command()
 @command()
 def add(
-    name: Annotated[str, typer.Argument(help="the member's name")],
-    key: Annotated[str, typer.Argument(help="its key, as ppca keygen printed it")],
+    name: Annotated[str, typer.Argument(help="Name of the member.")],
+    key: Annotated[str, typer.Argument(help="Public key of the member, as printed by ppca keygen.")],
     server: Annotated[
         int | None, typer.Option(min=0, max=3, help="The member is the operator of this server (0 to 3).")
     ] = None,
-    api: Annotated[str | None, typer.Option(help="host:port where the server is reached by members")] = None,
-    mesh: Annotated[str | None, typer.Option(help="host:port where the server is reached by other servers")] = None,
+    api: Annotated[str | None, typer.Option(help="Address host:port at which members reach the server.")] = None,
+    mesh: Annotated[str | None, typer.Option(help="Address host:port at which other servers reach the server.")] = None,
     owner: Annotated[bool, typer.Option("--owner", help="The member owns data.")] = False,
     receiver: Annotated[bool, typer.Option("--receiver", help="The member receives results.")] = False,
     file: File = FEDERATION,
 ) -> None:
-    """Add a member, or replace the one of that name or server. The revision number increases, and all four operators
-    must sign again."""
+    """Add a member, or replace the one of that name or server.
+
+    The revision number increases, and all four operators must sign again.
+    """
     from ..federation.identity import key_of, words
 
     if server is None and not (owner or receiver):
@@ -87,7 +94,7 @@ def add(
 @app.command()
 @command()
 def remove(
-    name: Annotated[str, typer.Argument(help="the member's name")],
+    name: Annotated[str, typer.Argument(help="Name of the member.")],
     file: File = FEDERATION,
 ) -> None:
     """Remove a member. When the four operators have signed, its key is rejected."""
@@ -134,7 +141,10 @@ def _changed(file: Path, name: str, server: dict[str, object] | None, key: str, 
 @app.command()
 @command()
 def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
-    """Sign the federation's file as one of its four operators. Pass file and federation.sigs on to the next one."""
+    """Sign the membership file as one of its four operators.
+
+    Pass the file and federation.sigs on to the next operator.
+    """
     from ..federation.identity import Identity
     from ..federation.membership import SIGNATURES_FILE, Membership, statement, write_signatures
 
@@ -160,7 +170,10 @@ def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
 @app.command()
 @command()
 def check(file: File = FEDERATION) -> None:
-    """Show the members and say whether the file is complete and signed. Exit code 1 if not."""
+    """Show the members, and whether the file is complete and signed.
+
+    Exit code 1 if not.
+    """
     from ..federation.membership import Membership
 
     membership = Membership.load(file)
@@ -174,12 +187,13 @@ def check(file: File = FEDERATION) -> None:
 @app.command()
 @command()
 def accept(
-    digest: Annotated[str, typer.Argument(help="the digest that ppca federation check prints")],
+    digest: Annotated[str, typer.Argument(help="The digest that ppca federation check prints.")],
     file: File = FEDERATION,
     identity: IdentityFile = IDENTITY,
 ) -> None:
-    """Accept a revision that fewer than three operators of the revision before have signed. Compare the words of all
-    keys first.
+    """Accept a revision signed by fewer than three former operators.
+
+    Compare the words of all keys first.
 
     A revision that three of them have signed with the keys that they had needs no such step. An operator accepts a
     revision on its server with ppca server run --accept.

@@ -25,8 +25,8 @@ def fetch(
     job: JobName,
     me: MemberOptions,
     shown: OutputOptions,
-    output: Annotated[Path, typer.Option("--output", "-o", help="folder for the result")] = Path("result"),
-    wait: Annotated[bool, typer.Option("--wait", help="wait until the job is done")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.")] = Path("result"),
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job is done.")] = False,
     join: Annotated[
         Path | None,
         typer.Option(
@@ -40,10 +40,13 @@ def fetch(
         typer.Option("--id", help="Id column of --join.", rich_help_panel=COLUMNS),
     ] = None,
     joined: Annotated[
-        Path, typer.Option("--joined", help="file for the verdicts with your ids", rich_help_panel=COLUMNS)
+        Path, typer.Option("--joined", help="File for the verdicts with your ids.", rich_help_panel=COLUMNS)
     ] = Path("joined.csv"),
 ) -> None:
-    """Fetch your result from the servers: the files of ppca fit, and evidence that ppca verify checks."""
+    """Fetch your result from the servers.
+
+    You get the files of ppca fit, and evidence that ppca verify checks.
+    """
     with me.member() as member:
         from .folder import check_free
 
@@ -186,16 +189,18 @@ def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
 
 @command()
 def verify(
-    result: Annotated[Path, typer.Argument(help="folder that ppca fetch wrote")],
+    result: Annotated[Path, typer.Argument(help="Folder that ppca fetch wrote.")],
     federation: Annotated[
         Path | None,
         typer.Option(
-            "--federation", "-f", help="your own federation.toml: its operators must have signed the evidence's"
+            "--federation", "-f", help="Your membership file. Its operators must have signed the file in the evidence."
         ),
     ] = None,
 ) -> None:
-    """Check a fetched result offline: signatures, approvals and audits; files are recomputed and compared byte for
-    byte."""
+    """Check a fetched result offline: signatures, approvals and audits.
+
+    Files are recomputed and compared byte for byte.
+    """
     from ..federation.membership import Membership
     from ..member.fetching import EVIDENCE, Evidence
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..runtime import Servers
 
 TITLE = "Joint PCA"
-Files = Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")]
+Files = Annotated[list[str], typer.Argument(help=f"One table per owner: {KINDS}; {ADDRESSES}.")]
 
 USUAL = ("transform", "flags")
 """Default uses of a kept model. There is no command for partial fits, so sums are not kept."""
@@ -60,7 +60,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     vertical: Annotated[
         bool,
         typer.Option(
-            "--vertical", help="owners hold different columns of the same individuals", rich_help_panel=COLUMNS
+            "--vertical", help="Owners hold different columns of the same individuals.", rich_help_panel=COLUMNS
         ),
     ] = False
     id: IdColumns = None
@@ -73,7 +73,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             rich_help_panel=COLUMNS,
         ),
     ] = "0"
-    output: Annotated[Path, typer.Option("--output", "-o", help="folder for the result", rich_help_panel=RESULT)] = (
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.", rich_help_panel=RESULT)] = (
         Path("result")
     )
     keep: Annotated[
@@ -100,12 +100,12 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             rich_help_panel=RESULT,
         ),
     ] = True
-    title: Annotated[str, typer.Option(help="title of the report", rich_help_panel=RESULT)] = TITLE
+    title: Annotated[str, typer.Option(help="Title of the report.", rich_help_panel=RESULT)] = TITLE
     scores: Annotated[
         bool,
         typer.Option(
             "--scores",
-            help="show every row as a point in report.html, projected on this machine",
+            help="Show every row as a point in report.html, projected on this machine.",
             rich_help_panel=RESULT,
         ),
     ] = False

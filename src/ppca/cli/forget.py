@@ -15,10 +15,12 @@ from .terminal import Terminal
 
 @command()
 def forget(
-    result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")],
+    result: Annotated[Path, typer.Argument(help="Folder of a result, from `ppca fit --keep`.")],
     servers_state: ServersState = None,
 ) -> None:
-    """Erase the shares of a model that local servers keep. Revealed values stay in the result.
+    """Erase the shares of a model that local servers keep.
+
+    Revealed values stay in the result.
 
     The files are deleted, not overwritten: backups and the disk itself may still hold them.
     """

@@ -136,23 +136,23 @@ class Verdicts:
 class InferOptions(ServerOptions, OutputOptions, AlignOptions):
     """Options for the new rows, the model, and the columns copied into the result."""
 
-    result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")]
+    result: Annotated[Path, typer.Argument(help="Folder of a result, from `ppca fit --keep`.")]
     rows: Annotated[
-        list[Path], typer.Argument(help=f"table with the new rows: {KINDS}; of a vertical fit one per owner")
+        list[Path], typer.Argument(help=f"Table with the new rows: {KINDS}. For a vertical fit: one per owner.")
     ]
     revealed: Annotated[
-        bool, typer.Option("--revealed", help="use the revealed model here, in the clear, without servers")
+        bool, typer.Option("--revealed", help="Use the revealed model here, in the clear, without servers.")
     ] = False
     keep_columns: Annotated[
         list[str] | None,
-        typer.Option("--keep-columns", help="columns to copy into the result, as ids: a,b,c", rich_help_panel=RESULT),
+        typer.Option("--keep-columns", help="Columns to copy into the result, as ids: a,b,c.", rich_help_panel=RESULT),
     ] = None
     read: Annotated[
-        ReadOptions, Help(missing="new rows with missing values: 'refuse' the table, or 'drop' these rows")
+        ReadOptions, Help(missing="New rows with missing values: 'refuse' the table, or 'drop' these rows.")
     ] = DEFAULTS
     id: IdColumns = None
     receiver: Annotated[
-        Path | None, typer.Option("--receiver", help="the owner (file) that gets the result", rich_help_panel=COLUMNS)
+        Path | None, typer.Option("--receiver", help="Owner (file) that receives the result.", rich_help_panel=COLUMNS)
     ] = None
 
     @property
@@ -191,7 +191,7 @@ class InferOptions(ServerOptions, OutputOptions, AlignOptions):
 def transform(
     options: InferOptions,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="file for the coordinates: .csv or .parquet", rich_help_panel=RESULT)
+        Path, typer.Option("--output", "-o", help="File for the coordinates: .csv or .parquet.", rich_help_panel=RESULT)
     ] = Path("projected.csv"),
 ) -> None:
     """Project new rows onto the components of a fitted model.
@@ -209,13 +209,13 @@ def transform(
 def detect(
     options: InferOptions,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="file for the flags: .csv or .parquet", rich_help_panel=RESULT)
+        Path, typer.Option("--output", "-o", help="File for the flags: .csv or .parquet.", rich_help_panel=RESULT)
     ] = Path("flags.csv"),
-    threshold: Annotated[float | None, typer.Option(help="flag rows with a score above this")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Flag rows with a score above this.")] = None,
     contamination: Annotated[
-        float | None, typer.Option(help="flag this fraction of the rows: those with the largest scores")
+        float | None, typer.Option(help="Flag this fraction of the rows: those with the largest scores.")
     ] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="also reveal the scores")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Also reveal the scores.")] = False,
 ) -> None:
     """Flag rows that a fitted model describes badly.
 

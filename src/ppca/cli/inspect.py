@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @command()
 def inspect(
-    result: Annotated[Path, typer.Argument(help="folder of a result, or its model.json")],
-    top: Annotated[int, typer.Option(min=1, help="columns to list of each component")] = 5,
+    result: Annotated[Path, typer.Argument(help="Folder of a result, or its model.json.")],
+    top: Annotated[int, typer.Option(min=1, help="Columns to list of each component.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show a fitted model: facts, explained variance, strongest loadings, and everything that was opened."""
+    """Show a fitted model: explained variance, loadings, and everything opened."""
     from ..receiver import PCAModel, SharedFacts
     from .result import MODEL, SHARED, print_facts, print_loadings, print_openings, print_scree, solver_text
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Write, submit, cancel and resume jobs of a federation.", no_args_is_help=True)
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="file of the job")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File of the job.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,12 @@ class JobOptions(AlignOptions, AnalysisOptions):
         typer.Option("--columns", help="Columns: a,b,c; for column owners once per owner: owner=a,b,c."),
     ] = None
     columns_from: Annotated[
-        Path | None, typer.Option("--columns-from", help="take the columns of this table; nothing else of it is used")
+        Path | None,
+        typer.Option("--columns-from", help="Use the column names of this table. Nothing else of it is used."),
     ] = None
-    drop: Annotated[list[str] | None, typer.Option("--drop", help="columns of --columns-from to leave out")] = None
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="Columns of --columns-from to leave out.")] = None
     read: Annotated[
-        ReadOptions, Help(missing="missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean'")
+        ReadOptions, Help(missing="Missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean'.")
     ] = DEFAULTS
     minimum: Minimum = 10
     chunks: Chunks = None
@@ -76,7 +77,9 @@ def new(
     output: Output = Path("job.toml"),
     federation: File = FEDERATION,
 ) -> None:
-    """Write job.toml: the analysis, the data, and everything that is opened or revealed. Asks for missing options.
+    """Write job.toml: the analysis, the data, and everything opened or revealed.
+
+    Asks for missing options.
 
     Look at the file, then submit it to all members with ppca job submit.
     """
@@ -100,15 +103,15 @@ def _members(membership: Membership, role: str) -> str:
 class UseOptions(LifetimeOptions):
     """Options of a job that uses a kept model on new rows."""
 
-    operation: Annotated[str, typer.Option(help="transform or detect")] = "transform"
+    operation: Annotated[str, typer.Option(help="Operation: transform or detect.")] = "transform"
     owners: Annotated[list[str] | None, typer.Option("--owner", help="Owners of the new rows: a,b,c.")] = None
     receiver: Annotated[str, typer.Option("--receiver", help="Receiver of the coordinates, flags or scores.")] = ""
-    threshold: Annotated[float | None, typer.Option(help="flag rows with a larger score")] = None
+    threshold: Annotated[float | None, typer.Option(help="Flag rows with a larger score.")] = None
     contamination: Annotated[
         float | None, typer.Option(help="Flag this fraction of the rows: those with the largest scores.")
     ] = None
-    scores: Annotated[bool, typer.Option("--scores", help="reveal the scores too")] = False
-    rows_at_least: Annotated[int | None, typer.Option(help="refuse to run with fewer new rows than this")] = None
+    scores: Annotated[bool, typer.Option("--scores", help="Reveal the scores too.")] = False
+    rows_at_least: Annotated[int | None, typer.Option(help="Refuse to run with fewer new rows than this.")] = None
 
     @property
     def parts(self) -> list[str]:
@@ -129,12 +132,15 @@ class UseOptions(LifetimeOptions):
 @command()
 def use(
     name: Annotated[str, typer.Argument(help="Name of the job.")],
-    model: Annotated[Path, typer.Option("--model", help="folder of the fit's result, from ppca fetch")],
+    model: Annotated[Path, typer.Option("--model", help="Folder of the fit's result, from ppca fetch.")],
     options: UseOptions,
     output: Output = Path("job.toml"),
     federation: File = FEDERATION,
 ) -> None:
-    """Write job.toml to use a kept model on new rows of other owners. The owners of the model must approve, too."""
+    """Write job.toml to use a kept model on new rows of other owners.
+
+    The owners of the model must approve, too.
+    """
     from ..jobs.build import infer_job
     from ..jobs.infer import UseModel
     from ..member.fetching import EVIDENCE, Evidence
@@ -173,7 +179,10 @@ def submit(
     me: MemberOptions,
     job: JobName = "job.toml",
 ) -> None:
-    """Submit a job to all members. Servers answer by their policy, owners are asked for approval."""
+    """Submit a job to all members.
+
+    Servers answer by their policy, owners are asked for approval.
+    """
     with me.member() as member:
         known = member.find(job)
         member.submit(known)

@@ -31,7 +31,7 @@ from .surroundings import check_surroundings
 from .terminal import Terminal
 
 app = typer.Typer(
-    help="Joint PCA over private data: several owners, one result, and no owner shows its rows.",
+    help="Joint PCA over private data: no owner shows its rows.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold data
     rich_markup_mode="markdown",  # paragraphs of help texts flow
@@ -72,7 +72,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Joint PCA over private data: several owners, one result, and no owner shows its rows."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..federation.state import JobState
     from ..member import MemberClient
 
-JobName = Annotated[str, typer.Argument(help="job.toml, or the job's id or name")]
+JobName = Annotated[str, typer.Argument(help="The job: its file job.toml, its id or its name.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,10 @@ def approve(
         bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. What is approved is still printed.")
     ] = False,
 ) -> None:
-    """Show exactly what a job reveals and to whom, then approve it. Receivers accept their part the same way."""
+    """Show exactly what a job reveals and to whom, then approve it.
+
+    Receivers accept their part the same way.
+    """
     with me.member() as member:
         known = member.find(job)
         show_words(member, known)
@@ -105,7 +108,7 @@ def refuse(
 @command()
 def contribute(
     job: JobName,
-    data: Annotated[Path, typer.Argument(help="your table, a folder of tables, or a pattern in quotes")],
+    data: Annotated[Path, typer.Argument(help="Your table, a folder of tables, or a pattern in quotes.")],
     me: MemberOptions,
     read: Annotated[ReadOptions, Help(missing=None)],
     id: Annotated[str | None, typer.Option("--id", help="Id column (column owners).")] = None,
@@ -113,7 +116,9 @@ def contribute(
     patience: Annotated[float, typer.Option(help="Seconds to wait for the first column owner.")] = 600.0,
     quiet: Quiet = False,
 ) -> None:
-    """Upload secret shares of your table to the four servers. If interrupted, run the same command again.
+    """Upload secret shares of your table to the four servers.
+
+    If interrupted, run the same command again.
 
     Afterwards you can go offline.
     """
@@ -141,7 +146,7 @@ def contribute(
 def status(
     me: MemberOptions,
     job: Annotated[
-        str | None, typer.Argument(help="job.toml, or the job's id or name. Default: all your jobs.")
+        str | None, typer.Argument(help="Job.toml, or the job's id or name. Default: all your jobs.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -116,7 +116,7 @@ def _read_option(
 
 # -- single options --------------------------------------------------------------------------------------------------
 
-Tls = Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers", rich_help_panel=SERVERS)]
+Tls = Annotated[bool, typer.Option("--tls", help="Mutual TLS between the servers.", rich_help_panel=SERVERS)]
 Timeout = Annotated[float, typer.Option(help="Timeout of one communication round in seconds.", rich_help_panel=SERVERS)]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing result.", rich_help_panel=RESULT)]
 ServersState = Annotated[
@@ -216,7 +216,7 @@ class AnalysisOptions:
     solver: Annotated[
         str,
         typer.Option(
-            help="auto (topk or allpairs), or allpairs, topk, jacobi, jacobi-classic, jacobi-eo, qr, power.",
+            help="Solver: auto (topk or allpairs), allpairs, topk, jacobi, jacobi-classic, jacobi-eo, qr, power.",
             rich_help_panel=SOLVER,
         ),
     ] = "auto"
@@ -238,7 +238,7 @@ class AnalysisOptions:
         bool,
         typer.Option(
             "--until-converged",
-            help="open one bit per iteration, also in job.toml, where the iterations are otherwise fixed",
+            help="Open one bit per iteration, also in a job.toml, whose iterations are otherwise fixed.",
             rich_help_panel=SOLVER,
         ),
     ] = False
@@ -279,7 +279,7 @@ class AlignOptions:
         str,
         typer.Option(
             "--alignment",
-            help="psi (private join by id), aligned (same order), namespace (ids 0..N-1)",
+            help="Join: psi (private, by id), aligned (same order) or namespace (ids 0 to N-1).",
             rich_help_panel=COLUMNS,
         ),
     ] = "psi"

@@ -36,23 +36,25 @@ class ArrayFileRefused(ValueError):
 
 @command()
 def run(
-    program: Annotated[str, typer.Argument(help="module:function or file.py:function, an 'async def'")],
+    program: Annotated[str, typer.Argument(help="The program: module:function or file.py:function, an 'async def'.")],
     inputs: Annotated[
-        list[Path] | None, typer.Argument(help="your secret arrays, one file each (.npy, or .csv of numbers)")
+        list[Path] | None, typer.Argument(help="Your secret arrays, one file each (.npy, or .csv of numbers).")
     ] = None,
     public: Annotated[
         list[str] | None,
-        typer.Option("--public", "-p", help="public parameter name=value (number, true, [1, 2] or text); repeatable"),
+        typer.Option("--public", "-p", help="Public parameter name=value (number, true, [1, 2] or text); repeatable."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="also write the result here: .npz, .json, or .npy if it is one array"),
+        typer.Option("--output", "-o", help="Also write the result here: .npz, .json, or .npy if it is one array."),
     ] = None,
     force: Force = False,
     tls: Tls = False,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Run a program on four local servers. Secrets are shared in this process; servers see only shares.
+    """Run a program on four local servers.
+
+    Secrets are shared in this process; servers see only shares.
 
     The program is an 'async def program(party, *secrets, **public)'; it returns what it opened or revealed.
 

@@ -13,7 +13,9 @@ from .options import command
 from .terminal import Terminal
 
 app = typer.Typer(help="Run one server of a federation.", no_args_is_help=True)
-ServerFileOption = Annotated[Path, typer.Option("--config", "-c", envvar="PPCA_SERVER", help="server.toml")]
+ServerFileOption = Annotated[
+    Path, typer.Option("--config", "-c", envvar="PPCA_SERVER", help="Settings file of the server, such as server.toml.")
+]
 
 
 @app.command()
@@ -22,14 +24,17 @@ def init(
     file: File = FEDERATION,
     identity: IdentityFile = IDENTITY,
     config: ServerFileOption = Path("server.toml"),
-    store: Annotated[str, typer.Option(help="folder of the server's store, seen from server.toml")] = "store",
-    api: Annotated[str, typer.Option(help="address to listen on for members and servers")] = "0.0.0.0:7443",
-    mesh: Annotated[str, typer.Option(help="address to listen on for servers while jobs run")] = "0.0.0.0:7444",
+    store: Annotated[str, typer.Option(help="Folder of the store, relative to server.toml.")] = "store",
+    api: Annotated[str, typer.Option(help="Listening address for members and servers.")] = "0.0.0.0:7443",
+    mesh: Annotated[str, typer.Option(help="Listening address for other servers while jobs run.")] = "0.0.0.0:7444",
     local: Annotated[
-        str, typer.Option(help="address on this machine for metrics, health and the operator's page")
+        str, typer.Option(help="Address on this machine for metrics, health and the operator's page.")
     ] = "127.0.0.1:7445",
 ) -> None:
-    """Write server.toml for your server, with all settings and their meaning. Nothing is started."""
+    """Write server.toml for your server, with all settings and their meaning.
+
+    Nothing is started.
+    """
     from ..federation import toml
     from ..federation.identity import Identity
     from ..federation.membership import Membership
@@ -67,15 +72,16 @@ def run(
     identity: Annotated[
         Path | None, typer.Option("--identity", "-i", help="Your identity.key. Default: the path in server.toml.")
     ] = None,
-    level: Annotated[str, typer.Option("--log", help="debug, info, warning or error")] = "info",
+    level: Annotated[str, typer.Option("--log", help="Log level: debug, info, warning or error.")] = "info",
     accept: Annotated[
         str | None,
-        typer.Option(
-            help="digest of a revision of the federation's file that fewer than three former operators signed"
-        ),
+        typer.Option(help="Accept the revision with this digest, which fewer than three former operators signed."),
     ] = None,
 ) -> None:
-    """Serve one server until stopped (Ctrl-C, SIGTERM). Logs are JSON lines on standard error."""
+    """Run one server until stopped (Ctrl-C, SIGTERM).
+
+    Logs are JSON lines on standard error.
+    """
     from ..server.daemon import serve
 
     serve(config, level.upper(), identity, accept)
@@ -84,7 +90,9 @@ def run(
 @app.command()
 @command()
 def restore(config: ServerFileOption = Path("server.toml")) -> None:
-    """Restore shares of unfinished jobs and kept models of a lost server, before its new server runs.
+    """Restore the shares of a lost server from the other servers.
+
+    Run it before the new server. It restores unfinished jobs and kept models.
 
     The operator has made a new key, and the federation a new revision with it (ppca federation add --server); the other
     three servers run with that revision. Every share comes from a mate that holds the same share; shares are not

@@ -39,13 +39,17 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 @command()
 def trial(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="folder of the trial; an earlier trial there is replaced")
+        Path, typer.Option("--output", "-o", help="Folder of the trial. An earlier trial there is replaced.")
     ] = Path("trial"),
     vertical: Annotated[bool, typer.Option("--vertical", help="Use column owners instead of row owners.")] = False,
-    stay: Annotated[bool, typer.Option("--stay", help="keep the four servers running until Ctrl-C or SIGTERM")] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Keep the four servers running until Ctrl-C or SIGTERM.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a whole federation on this machine: keys, signatures, four servers, three owners, a receiver, one job.
+    """Run a whole federation on this machine, from the keys to the result of a job.
+
+    It has four servers, three owners and a receiver.
 
     Prints every command as its member would type it. The result is in trial/result, checked by ppca verify; each
     member's folder (its key, its data, a server's store and log) is there to look at.

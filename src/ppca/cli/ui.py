@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 def ui(
     me: MemberOptions,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="folder for results, one below it for each job")
+        Path, typer.Option("--output", "-o", help="Folder for results. Each job gets a folder below it.")
     ] = Path("results"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="port on 127.0.0.1; any free one without")] = 0,
-    show: Annotated[bool, typer.Option("--open", help="open the link in your browser")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: any free port.")] = 0,
+    show: Annotated[bool, typer.Option("--open", help="Open the link in your browser.")] = False,
 ) -> None:
-    """Show your jobs in a browser: read, approve, contribute, follow and fetch. Stop with Ctrl-C.
+    """Show your jobs in a browser: read, approve, contribute, follow and fetch.
+
+    Stop with Ctrl-C.
 
     The pages come from this process, which holds your key; the browser never sees it. The printed link works once.
     """

@@ -44,19 +44,19 @@ class ReadOptions:
     dask : whether the workers of the Dask client in use read the files
     """
 
-    decimal: str = _option(".", "decimal separator", "decimal separator of text files: '.' or ','", (".", ","))
+    decimal: str = _option(".", "decimal separator", "Decimal separator of text files: '.' or ','.", (".", ","))
     thousands: str = _option(
-        "", "thousands separator", "thousands separator of text files: ',', '.', \"'\" or ' ' (any kind of space)"
+        "", "thousands separator", "Thousands separator of text files: ',', '.', \"'\" or ' ' (any kind of space)."
     )
     na_values: tuple[str, ...] = _option(
-        (), "values that count as missing", "values that count as missing, such as n/k,-999; may be repeated"
+        (), "values that count as missing", "Values that count as missing, such as n/k,-999. Repeatable."
     )
-    encoding: str = _option("utf-8", "encoding", "encoding of text files: utf-8, latin-1, utf-16, ...")
+    encoding: str = _option("utf-8", "encoding", "Encoding of text files, such as utf-8, latin-1 or utf-16.")
     missing: str = _option(
         "refuse",
         "missing values",
-        "missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all "
-        "owners' values, on shares; with --vertical of all rows of the column's owner",
+        "Missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all "
+        "owners' values, on shares; with --vertical of all rows of the column's owner.",
         MISSING,
     )
     dask: bool = False
