@@ -19,7 +19,9 @@ import pytest
 from harness.waiting import PATIENCE
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PHONE, DESK = 390, 1200
+PHONE, DESK = 390, 1280
+AXE = Path(__file__).with_name("axe") / "axe.min.js"
+"""axe-core, which finds barriers for people with disabilities; see axe/README.md."""
 
 
 def needs_browser(test: Any) -> Any:
@@ -101,6 +103,25 @@ class Page:
     async def width(self) -> int:
         """Return how wide the content is: more than the screen, and a phone would scroll sideways."""
         return int(await self.do("document.documentElement.scrollWidth"))
+
+    async def choose(self, selector: str, path: Path) -> None:
+        """Put a file into a file field, as a person does who chooses it."""
+        root = (await self.say("DOM.getDocument"))["root"]["nodeId"]
+        node = (await self.say("DOM.querySelector", nodeId=root, selector=selector))["nodeId"]
+        await self.say("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
+
+    async def barriers(self) -> list[str]:
+        """Return what axe-core finds against WCAG 2.1 A and AA on the page, one line for each rule and element."""
+        await self.say("Runtime.evaluate", expression=AXE.read_text())
+        tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+        script = f"axe.run(document, {{runOnly: {json.dumps(tags)}, resultTypes: ['violations']}})"
+        heard = await self.do(f"{script}.then((found) => found.violations)")
+        assert isinstance(heard, list)
+        return [
+            f"{rule['id']}: {rule['help']}: {node['target']} {node['html'][:120]}"
+            for rule in heard
+            for node in rule["nodes"]
+        ]
 
     async def screenshot(self, path: Path) -> None:
         """All of the page, however long."""

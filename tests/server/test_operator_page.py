@@ -145,6 +145,25 @@ async def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, str, 
         return answer.status, await answer.text(), answer.headers
 
 
+@pytest.mark.parametrize(
+    ("stage", "sentence", "command"),
+    [
+        ("gathering", "Next, hill must act.", "ppca status 000000000000"),
+        ("running", "No action is needed.", "ppca status 000000000000"),
+        ("held", "then resume the job as root on this server", "ppca job resume 000000000000"),
+        ("done", "the receivers fetch their results", "ppca audit 000000000000"),
+    ],
+)
+def test_every_job_says_what_happens_next(stage: str, sentence: str, command: str) -> None:
+    async def body() -> None:
+        async with served(facts(job(1, stage))) as seat:
+            _, text, _ = await ask(seat.url)
+        assert sentence in text
+        assert f'data-copy="{command}"' in text
+
+    asyncio.run(body())
+
+
 # -- without a browser ------------------------------------------------------------------------------------------------
 
 
@@ -301,6 +320,7 @@ def test_it_looks_right(tmp_path: Path) -> None:
                             assert await page.width() <= width
                             paper = await page.do("getComputedStyle(document.querySelector('section')).backgroundColor")
                             assert paper == ("rgb(26, 34, 41)" if dark else "rgb(255, 255, 255)")
+                            assert await page.barriers() == []
                             await page.screenshot(tmp_path / f"{name}-{width}-{'dark' if dark else 'light'}.png")
                     assert await page.do("document.title") == "Server 0 · alpha"
                     await page.go("about:blank")

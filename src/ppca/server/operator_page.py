@@ -15,7 +15,18 @@ from ..federation.approval_text import readers
 from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.headers import FINISHED
-from ..federation.state import ENDS, ERASED, RUNNING
+from ..federation.state import (
+    CANCELLED,
+    DONE,
+    ENDS,
+    ERASED,
+    EXPIRED,
+    FAILED,
+    HELD,
+    READY,
+    REFUSED,
+    RUNNING,
+)
 from ..html.local_site import LocalSite, follow
 from .job_runner import JobRunner
 from .replication import Followers
@@ -25,6 +36,22 @@ Facts = dict[str, Any]
 Events = Callable[[], AbstractContextManager[asyncio.Queue[Any]]]
 MAX_OVER = 50
 """Jobs that are over and shown; /v1/state has all."""
+
+NEXT = {
+    READY: "Next, the servers start the job without further action, in the order of the queue.",
+    RUNNING: "The servers are computing. No action is needed.",
+    HELD: "Next, an operator must find out why the attempts failed, and then resume the job as root on this server.",
+    DONE: "Next, the receivers fetch their results. No action of an operator is needed.",
+    REFUSED: "The job has ended because a member refused it. Its proposer can submit a changed job.",
+    CANCELLED: "The job has ended because it was cancelled. No action is needed.",
+    EXPIRED: "The job has ended because it expired. Its proposer can submit it again with a later date.",
+    FAILED: "The job has ended without a result. Its proposer can fix the cause and submit it again.",
+    ERASED: "The servers have erased this job. No action is needed.",
+}
+"""Sentence on the next step and on who acts, by state of the job."""
+
+MAX_ACTORS = 6
+"""Members that the sentence names; the list below it has up to twelve."""
 
 
 def local_page(
@@ -115,6 +142,20 @@ def job_facts(server_state: ServerState, job: str) -> Facts:
     }
 
 
+def next_step(job: Facts) -> tuple[str, str, bool]:
+    """Return the sentence on the next step of a job, the command that shows or resumes it, and whether it is over."""
+    short, stage, over = job["id"][:12], job["stage"], job["stage"] in ENDS
+    command = "job resume" if stage == HELD else "audit" if over else "status"
+    said = NEXT.get(stage, "")
+    if not said:
+        actors = list(dict.fromkeys(item["actor"] for item in job["waiting"]))
+        shown = ", ".join(actors[:MAX_ACTORS])
+        shown += f" and {len(actors) - MAX_ACTORS} more" if actors[MAX_ACTORS:] else ""
+        said = f"Next, {shown} must act. " if actors else ""
+        said += "The job starts by itself when everything is there."
+    return said, f"ppca {command} {short}", over
+
+
 class OperatorPage:
     """Handlers of the local port. facts: everything the page shows. events: a queue with an item for each change."""
 
@@ -123,6 +164,7 @@ class OperatorPage:
         self.new_events = events
         self.health_facts = health
         self.site = LocalSite(["ppca.server"])
+        self.site.pages.globals["next_step"] = next_step
 
     def application(self) -> web.Application:
         app = self.site.application()

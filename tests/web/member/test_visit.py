@@ -114,6 +114,7 @@ def test_it_looks_right(board: Board, tmp_path: Path) -> None:
                             await page.look(width=width, dark=dark)
                             await page.go(f"{here.root}/" if job is None else f"{here.root}/job/{job.id}")
                             assert await page.width() <= width
+                            assert await page.barriers() == []
                             shot = f"{who}-{name}-{width}-{'dark' if dark else 'light'}.png"
                             await page.screenshot(tmp_path / shot)
                     await page.go("about:blank")

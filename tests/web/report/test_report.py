@@ -342,6 +342,7 @@ def test_no_screen_scrolls_sideways(tmp_path: Path) -> None:
                         await page.look(width=width, dark=dark)
                         await page.go((tmp_path / "report.html").as_uri())
                         assert await page.width() <= width
+                        assert await page.barriers() == []
                         ink = await page.do("getComputedStyle(document.body).color")
                         paper = await page.do("getComputedStyle(document.body).backgroundColor")
                         assert (brightness(ink) > brightness(paper)) is dark

@@ -93,6 +93,8 @@ class JobPage:
         if stage in (PROPOSED, GATHERING):
             actors = listed(list(dict.fromkeys(item.actor for item in self.job_state.waiting)))
             return f"Next, {actors} must act, as listed below. You need not do anything now."
+        if stage == DONE and "a receiver" in self.roles:
+            return "The job is done, and you have its result. No action is needed."
         if stage == DONE:
             whom = listed(list(self.job.spec.receivers)) if self.job.spec.receivers else ""
             return (

@@ -120,7 +120,7 @@ def _variance(model: PCAModel) -> str:
         error = angle_error(float(model.component_error[i])) if model.resolved[i] else "not determined"
         lines.append(_row([i + 1, *digits, percent(float(total)), error], numbers=5, tail=meter))
     heads = '<th class="number">no.</th><th class="number">variance</th><th class="number">ratio</th>'
-    heads += '<th class="number">cumulative</th><th class="number">angle error</th><th></th>'
+    heads += '<th class="number">cumulative</th><th class="number">angle error</th><td></td>'
     unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
     notes = f"Variances {unit}; ratios are fractions of the total variance, {model.total_variance:.6g}. "
     notes += "Angle error: a bound of the angle between a component and the exact one, in radians. "
