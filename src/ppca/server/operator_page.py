@@ -48,7 +48,7 @@ NEXT = {
     FAILED: "The job has ended without a result. Its proposer can fix the cause and submit it again.",
     ERASED: "The servers have erased this job. No action is needed.",
 }
-"""Sentence on the next step and on who acts, by state of the job."""
+"""Sentence on the next step, by state of the job."""
 
 MAX_ACTORS = 6
 """Members that the sentence names; the list below it has up to twelve."""

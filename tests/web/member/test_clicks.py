@@ -65,6 +65,8 @@ def test_an_owner_approves_and_uploads_a_wrong_and_a_right_file(board: Board, tm
             await page.until("document.querySelector('#contribute [role=alert]')")
             assert "no owner has a column 'c'" in await page.text()
             assert not await page.do("document.querySelector('form[action$=contribute]')")
+            assert not await page.do("document.querySelector('.success')"), "a problem is not shown as a success"
+            assert "0 rows" not in await page.text()
             await usable(page, width, tmp_path / "wrong")
             await click(page, "form[action$=discard] button")
             await page.until("document.querySelector('#file')")
