@@ -305,7 +305,7 @@ def test_damaged_shares(folder: Path, tmp_path: Path, state_home: Path) -> None:
 
 BAD_OPTIONS: list[tuple[list[object], str]] = [
     (["--threshold", 1, "--contamination", 0.1], "not both"),
-    (["--contamination", 0.9], "must lie in (0, 0.5]"),
+    (["--contamination", 0.9], "must be above 0 and at most 0.5"),
     (["--threshold", -1], "at least 0"),
     (["--threshold", "nan"], "at least 0"),
     ([], "ppca detect needs one of --threshold, --contamination or --scores"),

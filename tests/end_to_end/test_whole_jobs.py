@@ -233,7 +233,7 @@ def test_a_kept_model_flags_rows_and_nothing_else_that_was_not_allowed(field: Fi
     north.submit(refused)
     *_, (job_state, _) = north.watch(refused, PATIENCE)
     assert not job_state.done
-    assert "was kept without 'scores' for north" in job_state.why
+    assert "this model was kept without 'scores'" in job_state.why
 
 
 def test_two_owners_are_too_few(field: Field) -> None:

@@ -14,9 +14,10 @@ from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, Job
 from ppca.jobs import inference
+from ppca.jobs.checks import SpecError
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.errors import Refusal
-from ppca.jobs.infer import UseModel
+from ppca.jobs.infer import UseModel, verdict_parts
 from ppca.jobs.input_types import RAW, row_type
 from ppca.jobs.kept import NotAllowed
 from ppca.jobs.loading import job_of
@@ -255,3 +256,19 @@ def test_too_few_rows_are_refused_and_nothing_else_is_opened(least: int) -> None
         fit(seats, least, keep="m")
     assert {line.what for party in seats.parties for line in party.audit} <= {"enough rows"}
     assert all("m" not in party.store for party in seats.parties)
+
+
+def test_parts_and_limits_of_verdicts() -> None:
+    assert verdict_parts(None, None, False) == []
+    assert verdict_parts(2.0, None, True) == ["flags", "scores"]
+    assert verdict_parts(None, 0.5, False) == ["flags"]
+    for threshold, contamination, cause in (
+        (1.0, 0.1, "not both"),
+        (None, 0.6, "must be above 0 and at most 0.5"),
+        (None, 0.0, "must be above 0"),
+        (-1.0, None, "must be a number, at least 0"),
+        (np.inf, None, "must be a number, at least 0"),
+        (np.nan, None, "must be a number, at least 0"),
+    ):
+        with pytest.raises(SpecError, match=cause):
+            verdict_parts(threshold, contamination, True)

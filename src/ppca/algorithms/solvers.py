@@ -40,7 +40,7 @@ TOLERANCE = 1e-9
 """Default tolerance of a joint PCA: bound on |A V - V L|_F, with |A|_F in [1/2, 1)."""
 
 NAMES = (AUTO, TOPK, *SOLVERS)
-"""Names that a job may use: all solvers, `topk` (only the K largest pairs), or `auto` (see `chosen_solver`)."""
+"""Names that a job may use: `auto` (see `chosen_solver`), `topk` (only the K largest pairs), and all solvers."""
 
 TOPK_MIN_COLUMNS = 200
 """Minimum number of columns for which `auto` uses `topk`, see docs/concepts/eigensolvers.md."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..jobs.spec import MIN_COMMON_IDS
+from ..owner.rows import MIN_ROWS
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from .options import (
     ADDRESSES,
@@ -64,7 +66,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
         ),
     ] = False
     id: IdColumns = None
-    minimum: Minimum = 10
+    minimum: Minimum = MIN_COMMON_IDS
     chunks: Chunks = None
     workers: Annotated[
         str,
@@ -109,7 +111,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             rich_help_panel=RESULT,
         ),
     ] = False
-    min_rows: MinRows = 10
+    min_rows: MinRows = MIN_ROWS
     profile: Annotated[
         bool, typer.Option("--profile", help="Show time and traffic by stage.", rich_help_panel=RESULT)
     ] = False

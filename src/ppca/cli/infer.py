@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..html.formats import counted
 from ..jobs.checks import SpecError
+from ..jobs.infer import verdict_parts
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from .options import (
     COLUMNS,
@@ -96,16 +97,12 @@ class Verdicts:
     scores: bool
 
     def __post_init__(self) -> None:
-        from ..receiver.verdicts import check_limits
-
-        if self.threshold is None and self.contamination is None and not self.scores:
+        if not self.operations:
             raise ValueError("ppca detect needs one of --threshold, --contamination or --scores.")
-        check_limits(self.threshold, self.contamination, self.scores)
 
     @property
     def operations(self) -> Sequence[str]:
-        flags = self.threshold is not None or self.contamination is not None
-        return [*(["flags"] if flags else []), *(["scores"] if self.scores else [])]
+        return verdict_parts(self.threshold, self.contamination, self.scores)
 
     def in_the_clear(self, model: PCAModel, chunks: Iterable[Floats]) -> Found:
         from ..receiver.verdicts import flags_of

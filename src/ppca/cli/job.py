@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from ..jobs.infer import verdict_parts
+from ..jobs.inference import TRANSFORM
+from ..jobs.spec import MIN_COMMON_IDS
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from .draft import DraftOptions, LifetimeOptions, trusted, write_draft
 from .federation import FEDERATION, File
@@ -40,7 +43,7 @@ class JobOptions(AlignOptions, AnalysisOptions):
     read: Annotated[
         ReadOptions, Help(missing="Missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean'.")
     ] = DEFAULTS
-    minimum: Minimum = 10
+    minimum: Minimum = MIN_COMMON_IDS
     chunks: Chunks = None
     allow: Annotated[
         list[str] | None,
@@ -116,16 +119,16 @@ class UseOptions(LifetimeOptions):
     @property
     def parts(self) -> list[str]:
         """The parts of the result that the receiver gets."""
-        limits = self.threshold is not None or self.contamination is not None
-        if self.operation == "transform":
-            if limits or self.scores:
-                raise ValueError("--operation transform does not accept --threshold, --contamination or --scores.")
-            return ["transform"]
-        if self.operation != "detect":
+        if self.operation not in ("transform", "detect"):
             raise ValueError(f"--operation {self.operation} is unknown; choose transform or detect.")
-        if not limits and not self.scores:
+        parts = verdict_parts(self.threshold, self.contamination, self.scores)
+        if self.operation == "transform":
+            if parts:
+                raise ValueError("--operation transform does not accept --threshold, --contamination or --scores.")
+            return [TRANSFORM]
+        if not parts:
             raise ValueError("--operation detect needs one of --threshold, --contamination or --scores.")
-        return [*(["flags"] if limits else []), *(["scores"] if self.scores else [])]
+        return parts
 
 
 @app.command()

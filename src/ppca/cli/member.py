@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ..owner.rows import MIN_ROWS
 from ..owner.tables.options import ReadOptions
 from .errors import note, printable
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
@@ -112,7 +113,7 @@ def contribute(
     me: MemberOptions,
     read: Annotated[ReadOptions, Help(missing=None)],
     id: Annotated[str | None, typer.Option("--id", help="Id column (column owners).")] = None,
-    min_rows: MinRows = 10,
+    min_rows: MinRows = MIN_ROWS,
     patience: Annotated[float, typer.Option(help="Seconds to wait for the first column owner.")] = 600.0,
     quiet: Quiet = False,
 ) -> None:

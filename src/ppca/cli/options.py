@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK
+from ..jobs.spec import ALIGNED, NAMESPACE, PSI
 from ..owner.tables.options import ReadOptions, settable
 from .errors import error_messages
 
@@ -216,14 +218,14 @@ class AnalysisOptions:
     solver: Annotated[
         str,
         typer.Option(
-            help="Solver: auto (topk or allpairs), allpairs, topk, jacobi, jacobi-classic, jacobi-eo, qr, power.",
+            help=f"Solver: {AUTO} ({TOPK} or allpairs), {', '.join(NAMES[1:])}.",
             rich_help_panel=SOLVER,
         ),
-    ] = "auto"
+    ] = AUTO
     tol: Annotated[
         float,
         typer.Option(help="Tolerance of the eigensolver, relative to the norm of the matrix.", rich_help_panel=SOLVER),
-    ] = 1e-9
+    ] = TOLERANCE
     fixed_iterations: Annotated[
         int | None,
         typer.Option(
@@ -279,10 +281,10 @@ class AlignOptions:
         str,
         typer.Option(
             "--alignment",
-            help="Join: psi (private, by id), aligned (same order) or namespace (ids 0 to N-1).",
+            help=f"Join: {PSI} (private, by id), {ALIGNED} (same order) or {NAMESPACE} (ids 0 to N-1).",
             rich_help_panel=COLUMNS,
         ),
-    ] = "psi"
+    ] = PSI
     namespace: Annotated[
         int | None,
         typer.Option("--namespace", help="Number of ids N for --alignment namespace.", rich_help_panel=COLUMNS),
@@ -307,7 +309,7 @@ class AlignOptions:
         """Return how tables with these columns of ids come together."""
         from ..estimator.partition import Columns
 
-        if not id and self.alignment != "aligned":
+        if not id and self.alignment != ALIGNED:
             raise ValueError(
                 "no id column: column owners are joined by id. Name it with --id, or use --alignment aligned if all "
                 "rows are in the same order."

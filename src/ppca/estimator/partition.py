@@ -182,7 +182,7 @@ def column_data(form: str, widths: Sequence[int], partition: Columns, member: st
 def _doubt(owners: Sequence[Records], partition: Columns, rows: int) -> FewMatches | None:
     """Return a hint about the ids if less than half of every owner's rows are common. It is not an error."""
     fewest = min(len(owner.values) for owner in owners)
-    if partition.alignment != "psi" or 2 * rows >= fewest:
+    if partition.alignment != PSI or 2 * rows >= fewest:
         return None
     doubts, options = doubts_of(owners, partition.fold_case)
     text = f"only {rows:,} of at least {fewest:,} ids are common: {'; '.join(doubts)}."

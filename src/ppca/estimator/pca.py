@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..algorithms.solvers import TOLERANCE
+from ..algorithms.solvers import AUTO, TOLERANCE
 from ..html.formats import counted
 from ..jobs.checks import check_switch
 from ..jobs.pca import JointPCA
@@ -111,7 +111,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         standardize: bool = False,
         whiten: bool = False,
-        solver: str = "auto",
+        solver: str = AUTO,
         tol: float = TOLERANCE,
         fixed_iterations: int | None = None,
         max_iterations: int | None = None,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..jobs.infer import UseModel
+from ..jobs.checks import SpecError
+from ..jobs.infer import UseModel, verdict_parts
 from ..jobs.kept import owner_name
 from ..jobs.spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, JobSpec
 from ..owner.contribute import Source, contribution
@@ -18,7 +19,6 @@ from ..owner.tables.owners import open_columns, open_like
 from ..receiver.joined import Joined
 from ..receiver.results import Received, UseResult, result_of
 from ..receiver.unsealing import received
-from ..receiver.verdicts import check_limits
 from .job import Job
 from .partition import Columns, check_matched, column_data
 from .rows import row_data
@@ -126,7 +126,6 @@ class SharedModel:
         scores: bool = False,
     ) -> Verdicts:
         """Return the requested scores and flags of a table in chunks. Scores stay shared until all are computed."""
-        check_limits(threshold, contamination, scores)
         spec = self._spec(NEW_ROWS, _verdict_parts(threshold, contamination, scores), threshold, contamination)
         found = self._result(spec, run(self.job, spec, [Source(None, chunks, self.names)]).answer)
         return found.scores, found.flags
@@ -193,9 +192,8 @@ class SharedModel:
         scores: bool = False,
     ) -> Joined:
         """Return the requested scores and flags of new rows of column owners; see `transform_columns`."""
-        check_limits(threshold, contamination, scores)
-        sources = self._opened(owners, partition, receiver)
         parts = _verdict_parts(threshold, contamination, scores)
+        sources = self._opened(owners, partition, receiver)
         found = self._inferred(sources, partition, receiver, parts, threshold=threshold, contamination=contamination)
         return Joined(_ids(sources[receiver], found.values), scores=found.scores, flags=found.flags)
 
@@ -244,9 +242,16 @@ class SharedModel:
 
 
 def _verdict_parts(threshold: float | None, contamination: float | None, scores: bool) -> list[str]:
-    """Return the requested parts of the result."""
-    flags = threshold is not None or contamination is not None
-    return [*(["scores"] if scores else []), *(["flags"] if flags else [])]
+    """Return the requested parts of the result; raise if there is none."""
+    try:
+        parts = verdict_parts(threshold, contamination, scores)
+    except SpecError as error:
+        raise error.short() from None
+    if not parts:
+        raise ValueError(
+            "nothing to compute: threshold and contamination are None and scores is False. Set one of them."
+        )
+    return parts
 
 
 def _no_key() -> bytes:

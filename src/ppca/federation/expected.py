@@ -17,7 +17,7 @@ from ..algorithms import gram_matrix, joint_covariance, scales, second_moments, 
 from ..jobs.checks import is_digest
 from ..jobs.input_types import INVERSE, OWN, row_type
 from ..jobs.openings import ROWS_TOGETHER
-from ..jobs.spec import Data
+from ..jobs.spec import ALIGNED, PSI, Data
 from ..protocol import InputPacket, InputRefused, RingType
 from ..protocol.inputs import summands
 from ..runtime.control import Message
@@ -133,7 +133,7 @@ class _Check:
         return int(part)
 
     def _tags(self, tags: Any, rows: int) -> None:
-        wanted = self.data.align is not None and self.data.align.alignment == "psi" and rows > 0
+        wanted = self.data.align is not None and self.data.align.alignment == PSI and rows > 0
         fits = isinstance(tags, np.ndarray) and tags.dtype == np.uint64 and tags.shape == (rows, 2)
         if wanted and not fits:
             self._refuse(f"tags of {rows:,} rows were expected, two words each")
@@ -142,7 +142,7 @@ class _Check:
 
     def _order(self, order: Any, *, first: bool) -> None:
         """Check the keyed digest of an owner's ids in order, which comes with its first rows, if it has ids."""
-        aligned = self.data.align is not None and self.data.align.alignment == "aligned"
+        aligned = self.data.align is not None and self.data.align.alignment == ALIGNED
         if order is not None and not (aligned and first and is_digest(order)):
             self._refuse("it sends a digest of the order of its ids where none is expected, or not a digest")
 

@@ -55,7 +55,8 @@ def check_range(field: str, value: object, low: float, high: float) -> None:
         or (isinstance(value, float) and not math.isfinite(value))
         or not low <= value <= high
     ):
-        raise SpecError(field, value, f"must lie between {low:g} and {high:g}")
+        limits = f"be a number, at least {low:g}" if high == math.inf else f"lie between {low:g} and {high:g}"
+        raise SpecError(field, value, f"must {limits}")
 
 
 def check_whole(field: str, value: object, low: int, high: int | None = None) -> None:

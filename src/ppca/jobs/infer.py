@@ -13,6 +13,23 @@ from .new_rows import SharedRows
 from .openings import SAME_UNITS, AllowedOpening
 from .spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, Analysis, JobSpec
 
+MAX_CONTAMINATION = 0.5
+"""Maximum fraction of rows that can be flagged."""
+
+
+def verdict_parts(threshold: float | None, contamination: float | None, scores: bool) -> list[str]:
+    """Return the parts of a verdict on rows: flags if there is a limit, and scores; raise `SpecError` for invalid
+    limits."""
+    if threshold is not None:
+        check_range("analysis.threshold", threshold, 0, math.inf)
+    if contamination is not None and not 0 < contamination <= MAX_CONTAMINATION:
+        cause = f"must be above 0 and at most {MAX_CONTAMINATION:g}"
+        raise SpecError("analysis.contamination", contamination, cause)
+    if threshold is not None and contamination is not None:
+        raise SpecError("analysis.threshold", threshold, "give either a threshold or a contamination, not both")
+    flags = threshold is not None or contamination is not None
+    return [*([FLAGS] if flags else []), *([SCORES] if scores else [])]
+
 
 @dataclass(frozen=True, kw_only=True)
 class UseModel(Analysis):
@@ -55,14 +72,9 @@ class UseModel(Analysis):
             raise SpecError(
                 field, parts, "coordinates cannot be combined with other parts; submit a separate job for them"
             )
-        limits = (self.threshold is not None) + (self.contamination is not None)
-        if (FLAGS in parts) != (limits == 1):
+        if (FLAGS in parts) != (FLAGS in verdict_parts(self.threshold, self.contamination, SCORES in parts)):
             cause = "flags need either a threshold or a contamination; other parts need neither"
             raise SpecError("analysis.threshold", self.threshold, cause)
-        if self.threshold is not None:
-            check_range("analysis.threshold", self.threshold, 0, math.inf)
-        if self.contamination is not None and not 0 < self.contamination <= 0.5:
-            raise SpecError("analysis.contamination", self.contamination, "must be above 0 and at most 0.5")
 
     def openings(self, job: JobSpec) -> list[AllowedOpening]:
         """See `Analysis.openings`."""

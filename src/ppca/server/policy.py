@@ -8,6 +8,7 @@ from ..federation.proposal import Proposal
 from ..federation.serverfile import Policy
 from ..federation.times import after, seconds
 from ..jobs.infer import UseModel
+from ..jobs.kept import NotAllowed, check_allowed
 from .admission import Admission
 from .mates import positions
 
@@ -69,8 +70,10 @@ def _refused_use(proposal: Proposal, use: UseModel, admission: Admission) -> str
         return "standardize and scales are not those of the model; make the job with ppca job use --model"
     if data.by_columns != fit.by_columns or data.column_names != fit.column_names:
         return "the columns, or how owners hold them, are not those of the model"
-    for receiver, parts in proposal.job.receivers.items():
-        for part in parts:
-            if receiver not in kept.job.keep.allow.get(part, ()):
-                return f"{kept.name!r} was kept without {part!r} for {receiver}"
+    try:
+        for receiver, parts in proposal.job.receivers.items():
+            for part in parts:
+                check_allowed(kept.job.keep.allow, part, receiver)
+    except NotAllowed as error:
+        return f"the model of {kept.name!r}: {error}"
     return None
