@@ -122,9 +122,12 @@ define build_wheel
 	rm -rf $(WHEEL)/raw
 endef
 
-# Wheels for every interpreter that is here, a software bill of materials, and checksums of everything in dist/.
-PYTHONS ?= $(foreach each,3.11 3.12 3.13,$(shell command -v python$(each)))
+# Wheels for every interpreter that is here, a software bill of materials, and checksums of everything in dist/. A command that
+# does not start is not counted: version managers put one in the path for versions that are not installed.
+PYTHONS ?= $(foreach each,3.11 3.12 3.13,$(shell python$(each) -c 'import sys; print(sys.executable)' 2>/dev/null))
 release: setup
+	@echo "wheels for: $(or $(strip $(PYTHONS)),no Python was found; name interpreters with PYTHONS=)"
+	@test -n "$(strip $(PYTHONS))"
 	rm -rf $(WHEEL)/raw $(WHEEL)/objects $(DIST)
 	$(foreach each,$(PYTHONS),$(call build_wheel,$(each))$(newline))
 	$(BIN)/python tools/sbom.py $(DIST)

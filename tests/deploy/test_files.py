@@ -124,3 +124,35 @@ def test_the_container_runs_what_there_is() -> None:
     assert f"EXPOSE {' '.join(ports)}\n" in text
     assert f"http://{listen.local}/healthz" in text
     assert re.search(r"^USER ppca$", text, re.MULTILINE)
+
+
+def test_the_compose_file_runs_the_four_servers_of_the_example() -> None:
+    """Names, ports, paths and volumes are those of deploy/example and of the Containerfile. No engine runs it here."""
+    compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())
+    membership = Membership.load(DEPLOY / "example")
+    settings = ServerSettings.load(DEPLOY / "example")
+    container = (DEPLOY / "Containerfile").read_text()
+    services = compose["services"]
+    assert list(services) == [membership.operators[number] for number in range(4)]
+    outside = set()
+    for number, (name, service) in enumerate(services.items()):
+        api, mesh = (getattr(membership.servers[number], kind) for kind in ("api", "mesh"))
+        (network,) = service["networks"]
+        assert network in compose["networks"]
+        assert service["networks"][network]["aliases"] == [api.rpartition(":")[0]] == [mesh.rpartition(":")[0]]
+        files, store = (volume.split(":") for volume in service["volumes"])
+        assert files == [f"./{name}", "/etc/ppca", "ro"]
+        assert store == [f"{name}-store", str(settings.store)]
+        assert store[0] in compose["volumes"]
+        ((host, inside),) = (port.split(":") for port in service["ports"])
+        assert inside == api.rpartition(":")[2] == settings.file.listen.api.rpartition(":")[2]
+        outside.add(host)
+        assert service["image"] == "ppca"
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert "no-new-privileges:true" in service["security_opt"]
+        assert service["ulimits"] == {"core": 0}
+    assert len(outside) == 4, "each server has a port of its own on the host"
+    assert '"/etc/ppca/server.toml"' in container
+    assert f"VOLUME {settings.store}\n" in container
+    assert "--uid 10001 " in container

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -89,6 +92,38 @@ def test_the_installed_command_is_this_build(host: Host) -> None:
     file, found = host.run("python", "-c", where).split()
     assert Path(file).is_relative_to(host.folder)
     assert found == build()
+
+
+def test_the_example_of_the_readme_runs_from_the_wheel(host: Host) -> None:
+    shown = re.search(r"examples/joint_pca\.py\n((?:    .*\n)+)", (ROOT / "README.md").read_text())
+    assert shown is not None
+    (host.folder / "joint_pca.py").write_text((ROOT / "examples/joint_pca.py").read_text())
+    assert host.run("python", "joint_pca.py") == re.sub(r"^    ", "", shown[1], flags=re.MULTILINE)
+
+
+def test_a_release_is_the_same_twice_with_its_checksums_and_bill_of_materials(tmp_path: Path) -> None:
+    """Two builds in different folders: the same bytes. The bill of materials lists what pip would install."""
+    contents = []
+    for each in ("first", "second"):
+        place = tmp_path / each
+        command = ["make", "release", f"DIST={place / 'dist'}", f"WHEEL={place / 'work'}", f"PYTHONS={sys.executable}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        contents.append({path.name: path.read_bytes() for path in (place / "dist").iterdir()})
+    first, second = contents
+    assert first == second
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in first.items()}
+    sums = dict(line.split()[::-1] for line in first["SHA256SUMS"].decode().splitlines())
+    assert sums == {name: digest for name, digest in digests.items() if name != "SHA256SUMS"}
+    (wheel,) = (name for name in first if name.endswith(".whl"))
+    bill = json.loads(first[f"ppca-{__version__}.cdx.json"])
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": digests[wheel]}]
+    names = {part["name"].lower() for part in bill["components"]}
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split(r"[<>=]", text)[0] for text in needed} <= names
+    assert not {"pandas", "matplotlib", "pytest"} & names
+    assert all(part["version"] and part["hashes"] for part in bill["components"])
 
 
 def test_the_installed_command_fits(host: Host) -> None:
