@@ -9,7 +9,7 @@ The input is a packed covariance with 112 fractional bits and entries below 1, i
 
 Both are then multiplied by a second secret power of two that brings |A|_F to [1/2, 1) for every spectrum.
 
-A triangle of more than 2^20 entries (d > 1,447) is processed in passes of 2^20 entries, one after the other, to limit
+A triangle of more than 2^19 entries (d > 1,023) is processed in passes of 2^19 entries, one after the other, to limit
 memory. The rounds below are those of one pass; each further pass adds the steps that work on entries (3 rounds for a
 covariance, 7 for a correlation).
 """
@@ -115,8 +115,11 @@ async def upper_half(packed: Any, power: Any, frac: int) -> Any:
     return (await upper.retype(make_type(64, frac, 1)).extend()).astype(WORK_FRAC)
 
 
-PASS_ENTRIES = 1 << 20
-"""Maximum number of entries of a triangle that are processed at once."""
+PASS_ENTRIES = 1 << 19
+"""Maximum number of entries of a triangle that are processed at once: 1,023 columns.
+
+Both splits take 16 MB in 128 bits. Arrays of 32 MB are mapped and zeroed each time (native/process/memory.cpp).
+"""
 
 
 async def in_passes(packed: Any, work: Callable[[Any, int], Awaitable[Any]]) -> Any:

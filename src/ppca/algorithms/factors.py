@@ -41,8 +41,8 @@ SPARE_FRAC = 4
 MAX_SHIFT = X_FRAC + SPARE_FRAC + 64 - ROOT_FRAC
 """Maximum shift u: entries times 2^-u with a larger u are zero."""
 
-PASS_ENTRIES = 1 << 20
-"""Maximum number of entries of a pass."""
+PASS_ENTRIES = 1 << 19
+"""Maximum number of entries of a pass: both splits take 16 MB (see `covariance.PASS_ENTRIES`)."""
 
 BLOCK_ROWS = 128
 """Rows of every factor whose products are computed at once."""

@@ -12,7 +12,7 @@ and the factor F_i instead of R_i, with F1 in units of 2^(e_ij) and F2 as it is.
 1. to 3. as in `joint_covariance`: means on a grid, distances to the first owner's, scales D_j.
 4. The joint means weigh distances by n_ij. delta and F1 are in units of 2^D_j times 2^-h, with 4^h above the joint n.
 5. X is F1 + F2 diag(delta) of all owners, one below the other (56 fractional bits): X'X = n 4^-h C, computed in passes
-   of 2^20 entries of the factors (see `factors`).
+   of 2^19 entries of the factors (see `factors`).
 
 C is positive semi-definite by construction, for any pattern of missing values. With one owner delta is 0 and X is F1.
 Range: F2 < 2^18 with 45 fractional bits times delta 2^-h with 78, together below 1: 2^123. Sums of distances below 1

@@ -34,8 +34,12 @@ COLUMN_ERROR = 2.0**-24
 MAX_CHUNK_ROWS = 1 << 13
 """Maximum number of rows of a chunk: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
 
-MAX_WAITING_ENTRIES = 1 << 22
-"""Entries of products of chunks that are exchanged together: 32 MB per split. More are exchanged in parts."""
+MAX_WAITING_ENTRIES = (1 << 20) - 1
+"""Maximum number of entries of products of chunks that are exchanged together.
+
+Both splits take less than 32 MB in 128 bits: larger arrays are mapped and zeroed each time. More are exchanged in
+parts, of two rounds each: from 420,000 rows of 200 columns on.
+"""
 
 ROWS = RingType(64, GRID, 1)
 """Type of the rows."""
