@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ..federation.errors import NotReached, ObjectRefused
+from ..federation.event_lines import MAX_LINE, SILENT, EventLines
 from ..federation.identity import Identity
 from ..federation.membership import SERVERS, Membership, address
 from ..federation.objects import MAX_BYTES, Header, Object, sha256
@@ -131,19 +132,16 @@ class ServerClient:
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
-    kind = ""
-    while line := response.readline(1 << 17):
-        text = line.decode(errors="replace").rstrip("\n")
-        if text.startswith("event: "):
-            kind = text.removeprefix("event: ")
-        elif text.startswith("data: "):
-            try:
-                content = json.loads(text.removeprefix("data: "))
-            except (ValueError, RecursionError):
-                raise NotReached("invalid event stream from a server") from None
-            yield kind, content
-        elif text.startswith(":"):
-            yield "silence", None
+    lines = EventLines()
+    while line := response.readline(MAX_LINE):
+        if (event := lines.event(line)) is None:
+            continue
+        kind, text = event
+        try:
+            content = None if kind == SILENT else json.loads(text)
+        except (ValueError, RecursionError):
+            raise NotReached("invalid event stream from a server") from None
+        yield kind, content
 
 
 def _cause(error: Exception) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import aiohttp
 
 from ..federation.errors import FederationError, NotNow
+from ..federation.event_lines import MAX_LINE, SILENT, EventLines
 from ..federation.membership import SERVERS, address
 from ..federation.objects import MAX_BYTES, Object, sha256
 from ..jobs.checks import is_digest
@@ -35,7 +36,6 @@ SILENCE = 45.0
 STOOD = 10.0
 """Seconds after which a link counts as good: if it ends then, it is dialed again without a pause to speak of."""
 
-MAX_LINE = 1 << 17
 RETRY = 60.0
 """Seconds after which what could not be taken is tried again."""
 
@@ -126,7 +126,7 @@ class Followers:
             raise FederationError("some objects could not be taken; they are tried again")
 
     async def _listen(self, server: int, get: Get, response: aiohttp.ClientResponse) -> None:
-        kind, mended, place = "", -math.inf, 0
+        lines, mended, place = EventLines(), -math.inf, 0
         while line := await response.content.readline():
             if self._marks[server].rpartition("/")[2] != self.server_state.membership.digest:
                 raise FederationError("the federation has a new revision")
@@ -135,16 +135,12 @@ class Followers:
                 mended = time.monotonic()
             if len(line) > MAX_LINE:
                 raise FederationError(f"server {server} sends lines that are too long")
-            text = line.decode().rstrip("\n")
-            if text.startswith("event: "):
-                kind = text.removeprefix("event: ")
-            elif text.startswith("data: "):
-                data = text.removeprefix("data: ")
-                if kind == "object":
-                    await self._take(server, get, json.loads(data))
-                elif kind == "place":
-                    self._note_place(server, place := int(data))
-            elif text.startswith(":"):
+            kind, data = lines.event(line) or ("", "")
+            if kind == "object":
+                await self._take(server, get, json.loads(data))
+            elif kind == "place":
+                self._note_place(server, place := int(data))
+            elif kind == SILENT:
                 self.links[server]["round_trip"] = await self._round_trip(server, get)
                 if place or server in self._put_off:
                     self._note_place(server, place)
