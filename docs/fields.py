@@ -115,6 +115,11 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Policy": {
         "owners_at_least": "Minimum number of owners of a fit. With two, each can learn the sums of the other.",
         "rows_at_least": "Minimum number of joint rows of fits and of uses of a model.",
+        "row_share_at_most": (
+            "Limit on single rows that fits of several column owners must have, or a smaller one. Refuses such fits "
+            "with more columns than rows, which cannot have it. Absent: no demand."
+        ),
+        "iterations_at_most": "Maximum number of iterations that a job may ask for.",
         "columns_at_most": "Maximum number of columns.",
         "jobs_at_once": "Maximum number of jobs that run at the same time.",
         "memory": "Maximum memory of the inputs of a job, in bytes. Absent: a quarter of the memory of this machine, or of "
@@ -133,7 +138,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "threads": "Threads of a job's kernels. 0: the cores of this machine, shared.",
         "timeout": "Seconds that a round may take.",
         "start_timeout": "Seconds until all four servers are connected.",
-        "attempt_timeout": "Seconds that an attempt may take as a whole.",
+        "attempt_timeout": "Maximum seconds of an attempt as a whole. Small jobs have a lower limit of their own.",
     },
     "Workers": {
         "scheduler": "Address of the scheduler, `tls://host:port`.",

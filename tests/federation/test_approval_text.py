@@ -228,6 +228,17 @@ def test_the_same_owners_again() -> None:
     assert "the rows that changed" in line
 
 
+def test_uses_of_one_model_together() -> None:
+    """Repeated jobs with other thresholds bisect scores; approvers were not told."""
+    first, second = (infer("flags", threshold=threshold).spec for threshold in (1.0, 2.0))
+    (line,) = together(second, [("first", first)], "north")
+    assert line.startswith("you approved 'first', which uses the same model: if rows are the same, flags with several")
+    (line,) = together(infer("transform").spec, [("first", infer("scores").spec)], "north")
+    assert "what neither tells alone" in line
+    other = use_job(MEMBERSHIP, "j", ["north"], COLUMNS, {RECEIVER: ["scores"]}, (1, 2, 3), model="f" * 64).spec
+    assert together(other, [("first", first)], "north") == []
+
+
 def test_what_tells_nothing_together() -> None:
     elsewhere = job(columns=("x", "y"))
     assert together(elsewhere.spec, [("first", ABC.spec)], "north") == []
@@ -240,7 +251,9 @@ def test_approvers_of_columns_read_what_a_result_tells_by_its_nature() -> None:
     assert "marks one person" in found[0]
     assert "75% of their sum of squares in one row are refused" in found[0]
     assert "number of common rows" in found[1]
-    assert "refused" not in nature_in_words(columns(align={"row_share_at_most": 1}).spec)[0]
+    off = nature_in_words(columns(align={"row_share_at_most": 1}).spec)[0]
+    assert "refused" not in off
+    assert "the servers do not check whether such columns are there" in off
     assert "by servers if it is clearly more than 81%" in found[0]
 
 

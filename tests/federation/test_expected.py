@@ -59,3 +59,25 @@ def test_rows_have_the_width_of_their_table() -> None:
 
 def test_no_table_is_left_without_rows() -> None:
     assert taken(rows(0, 2), rows(0, 2)) == 2
+
+
+PSI = job(columns={"north": ["a", "b"], "south": ["c", "d"], "west": ["e"]}, align={"alignment": "psi", "minimum": 2})
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([[(0, 1), (0, 2)], [(0, 3), (1, 0)]], 2),
+        ([[(0, 1), (0, 2)], [(0, 2), (1, 0)]], 1),
+        ([[(0, 1), (3, 2)], [(2, 9), (4, 0)]], 1),
+        ([[(0, 2), (0, 1)]], 0),
+        ([[(5, 1), (5, 1)]], 0),
+    ],
+)
+def test_tags_ascend_also_from_message_to_message(chunks: list[list[tuple[int, int]]], expected: int) -> None:
+    packets = [share(np.ones((2, 2)), second_moments.ROWS)[0]]
+    found = [("rows", {"packets": packets, "tags": np.array(tags, np.uint64)}) for tags in chunks]
+    taken: list[Any] = []
+    with pytest.raises(ObjectRefused, match=r"not sorted|sums are missing"):
+        taken.extend(checked(PSI.spec.data, "north", 0, iter([first(), *found])))
+    assert len(taken) - 1 == expected

@@ -417,6 +417,30 @@ class DifferentAtOne(Envelopes):
         return {"kind": kind, **fields}
 
 
+def reversed_tags(tags: Any) -> Any:
+    return tags[::-1].copy()
+
+
+def repeated_tags(tags: Any) -> Any:
+    return np.concatenate([tags[:1], tags[:-1]])
+
+
+@pytest.mark.parametrize("change", [reversed_tags, repeated_tags])
+@pytest.mark.parametrize("form", ["columns psi", "widecolumns psi"], indirect=True)
+def test_tags_that_are_not_sorted_or_not_distinct_are_refused_on_arrival(
+    form: Form, change: Callable[[Any], Any]
+) -> None:
+    """They were found in the attempt, and the error named "owner 1"."""
+
+    def lie(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        if fields.get("tags") is not None:
+            fields = fields | {"tags": change(fields["tags"])}
+        return kind, packets, fields
+
+    found = form.lied(form.begun(), lie)
+    assert all(f"contribution of {LIAR} does not fit the job: its tags are not sorted" in why for why in found)
+
+
 @pytest.mark.parametrize("form", ["columns psi"], indirect=True)
 @pytest.mark.parametrize("what", ["tags", "shape", "span"])
 def test_all_servers_get_the_same_messages(form: Form, what: str) -> None:

@@ -24,6 +24,8 @@ from ppca.server import admission as module
 from ppca.server.object_rules import chunks_of
 from ppca.server.policy import refusal_of
 
+BY_OWNER = {owner: [f"{owner}{number}" for number in range(2)] for owner in OWNERS}
+
 
 def submitted(of: ProposedJob, author: str = RECEIVER) -> Object:
     return make(author, "job", of, of.data)
@@ -273,6 +275,20 @@ def test_lost_content_is_taken_again_whatever_has_happened_since(door: Door) -> 
         ({}, {"forms": ("columns",)}, "the forms columns, not rows"),
         ({}, {"rows_at_least": 50}, "rows_at_least = 50"),
         ({"rows_at_least": 50}, {"rows_at_least": 50}, None),
+        ({"columns": BY_OWNER}, {"row_share_at_most": 0.8}, None),  # 0.75 in new jobs
+        ({"columns": BY_OWNER}, {"row_share_at_most": 0.5}, "does not set row_share_at_most to 0.5 or less"),
+        ({"columns": BY_OWNER, "align": {"row_share_at_most": 1}}, {}, None),
+        (
+            {"columns": BY_OWNER, "align": {"row_share_at_most": 1}},
+            {"row_share_at_most": 0.9},
+            "does not set row_share_at_most",
+        ),
+        ({"columns": BY_OWNER, "wide": True}, {"row_share_at_most": 0.9}, "more columns than rows cannot have it"),
+        ({"owners": ("spare",), "receivers": {"spare": ["model"]}}, {"row_share_at_most": 0.9}, None),
+        ({}, {"row_share_at_most": 0.5}, None),
+        ({"fixed_iterations": 1000}, {}, None),
+        ({"fixed_iterations": 1001}, {}, "1,001 iterations; this server runs at most 1,000"),
+        ({"max_iterations": 100_000}, {}, "100,000 iterations"),
         ({"expires": "91d"}, {}, "stay longer"),
         ({"erase_after": "91d"}, {}, "stay longer"),
         ({"expires": "91d"}, {"max_job_lifetime": "100d"}, None),

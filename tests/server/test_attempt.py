@@ -169,14 +169,18 @@ def test_an_attempt_that_is_stopped_says_so(seats: RealServers) -> None:
     assert_gone(slow.run.pids)
 
 
-def test_an_attempt_has_a_limit_of_its_own(seats: RealServers) -> None:
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("attempt_timeout", "[work] attempt_timeout"), ("run_timeout", "the limit for a job of this size")],
+)
+def test_an_attempt_has_a_limit_of_its_own(seats: RealServers, name: str, setting: str) -> None:
     """Peers that answer every round in time cannot hold it for ever."""
     failed = seats.start(
         fit_job(40, 3, fixed_iterations=4000),
         chunks(data(40, 200)),
-        own=lambda seat: {"attempt_timeout": 1.0} if seat == 1 else {},
+        own=lambda seat: {name: 1.0} if seat == 1 else {},
     ).failed()
-    assert str(failed[1]) == "the attempt took longer than 1 s ([work] attempt_timeout)"
+    assert str(failed[1]) == f"the attempt took longer than 1 s ({setting})"
     assert not failed[1].final
     assert all("server 1" in str(failed[seat]) for seat in (0, 2, 3))
 

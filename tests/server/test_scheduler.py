@@ -207,6 +207,50 @@ def test_members_take_turns() -> None:
     assert world.done() == {*many, one}
 
 
+def test_members_share_the_time_and_not_the_number_of_attempts() -> None:
+    """Jobs of one member took 12 hours each: those of another one waited 12 hours for every start."""
+    now = 0.0
+    scheduler = Scheduler(OPERATORS, "alpha", proposes=True, places=1, clock=lambda: now)
+    views = {
+        f"{member}{number}": View(f"{member}{number}", member, number, waiting=True)
+        for number in range(40)
+        for member in ("north", "south")
+    }
+    held = {"north": 3600.0, "south": 300.0}
+    used = {"north": 0.0, "south": 0.0}
+    least = []
+    for view in views.values():
+        scheduler.see(view)
+    for turn in range(1, 41):
+        view = scheduler.queue()[0]
+        started = replace(view, waiting=False, open=True, attempt=1, turn=turn)
+        scheduler.see(started)
+        assert [step.what for step in scheduler.steps()] == [PREPARE]
+        scheduler.see(replace(started, ready=frozenset(OPERATORS)))
+        assert [step.what for step in scheduler.steps()] == [BEGIN]
+        now += held[view.member]
+        used[view.member] += held[view.member]
+        scheduler.release(view.job)
+        scheduler.forget(view.job)
+        least.append(abs(used["north"] - used["south"]))
+    assert max(least) <= 3600 + 300
+    assert used["south"] > 8000
+
+
+def test_time_that_no_other_member_wanted_is_not_held_against_a_member() -> None:
+    """A member that comes later begins with the time of those that are there: it cannot keep them waiting for long."""
+    now = 0.0
+    scheduler = Scheduler(OPERATORS, "alpha", proposes=True, places=1, clock=lambda: now)
+    for number in range(3):
+        scheduler.see(View(f"n{number}", "north", number, waiting=True))
+    scheduler._seconds["north"] = 50_000.0
+    scheduler.queue()
+    for number in range(3):
+        scheduler.see(View(f"s{number}", "south", 10 + number, waiting=True, turn=0))
+    scheduler.queue()
+    assert scheduler._seconds["south"] == 50_000.0
+
+
 def test_who_submits_the_job_of_another_member_again_does_not_delay_it() -> None:
     """The first author by digest counted: a member with twenty jobs could take another one's job into its own line."""
 

@@ -152,7 +152,12 @@ def _nature_of_columns(job: JobSpec) -> list[str]:
         f"that person's values in your columns from {where}"
     )
     share = align.row_share_at_most
-    if share is not None:
+    if share is None:
+        found += (
+            "; the servers do not check whether such columns are there, because the job sets no row_share_at_most. Your "
+            "client does not check it either"
+        )
+    else:
         found += (
             f"; columns with more than {share:.0%} of their sum of squares in one row are refused by unmodified "
             f"clients, and by servers if it is clearly more than {share + (1 - share) / 4:.0%}"

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..algorithms import gram_matrix, joint_covariance, scales, second_moments, wide_table
 from ..jobs.checks import is_digest
 from ..jobs.input_types import INVERSE, OWN, row_type
+from ..jobs.matching import ascending
 from ..jobs.openings import ROWS_TOGETHER
 from ..jobs.spec import ALIGNED, PSI, Data
 from ..protocol import InputPacket, InputRefused, RingType
@@ -51,6 +53,8 @@ class _Check:
         """Number of rows of every table so far; of columns, if columns are sent one below the other."""
         self.lengths: list[int | None] = [None] * len(self.widths)
         """Length of the columns of every table, if columns are sent."""
+        self.last_tags: list[NDArray[np.uint64] | None] = [None] * len(self.widths)
+        """Last tag of every table so far: tags ascend from message to message."""
         self.blinded = False
         """True once the first message has arrived."""
         self.inputs = 0
@@ -117,7 +121,7 @@ class _Check:
             self._refuse(
                 f"rows of shape {found} and type {packet.dtype}; shape {expected} and type {kind} were expected"
             )
-        self._tags(fields.get("tags"), tagged)
+        self._tags(fields.get("tags"), tagged, table)
         self._order(fields.get("order"), first=self.rows[table] == 0)
         self.rows[table] += found[0]
 
@@ -132,13 +136,18 @@ class _Check:
             self._refuse(f"it names table {part!r}; it has tables 0 to {len(self.widths) - 1}")
         return int(part)
 
-    def _tags(self, tags: Any, rows: int) -> None:
+    def _tags(self, tags: Any, rows: int, table: int) -> None:
         wanted = self.data.align is not None and self.data.align.alignment == PSI and rows > 0
         fits = isinstance(tags, np.ndarray) and tags.dtype == np.uint64 and tags.shape == (rows, 2)
         if wanted and not fits:
             self._refuse(f"tags of {rows:,} rows were expected, two words each")
         if not wanted and tags is not None:
             self._refuse("it sends tags; this job does not match rows by tags")
+        if wanted:
+            before = self.last_tags[table]
+            if not ascending(tags) or not (before is None or ascending(np.stack([before, tags[0]]))):
+                self._refuse("its tags are not sorted or not distinct")
+            self.last_tags[table] = tags[-1].copy()  # not a view, which would keep the message
 
     def _order(self, order: Any, *, first: bool) -> None:
         """Check the keyed digest of an owner's ids in order, which comes with its first rows, if it has ids."""

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator
 
 from ..jobs.registry import ANALYSES
-from ..jobs.spec import COORDINATES, FORMS
+from ..jobs.spec import COORDINATES, FORMS, MIN_ROW_SHARE
 from ..runtime.machine import machine_bytes
 from . import toml
 from .membership import Address, address
@@ -80,6 +80,8 @@ class Policy(toml.Strict):
 
     owners_at_least: int = Field(default=3, ge=1)
     rows_at_least: int | None = Field(default=None, ge=1)
+    row_share_at_most: float | None = Field(default=None, ge=MIN_ROW_SHARE, lt=1)
+    iterations_at_most: int = Field(default=1000, ge=1)
     columns_at_most: int = Field(default=2000, ge=1)
     jobs_at_once: int = Field(default=1, ge=1)
     memory: int | None = Field(default=None, ge=MIN_INPUT_BYTES)
@@ -182,6 +184,7 @@ def render_server(file: ServerFile) -> bytes:
         + toml.lines(file.store.model_dump()),
         "[policy]\n# Jobs that this server accepts. owners_at_least (fits): with two, each learns the other's sums.\n"
         "# rows_at_least (not set): fits and uses of models must have this many rows; of row owners checked on shares.\n"
+        "# row_share_at_most (not set): fits of several column owners must have this limit on single rows, or a smaller one.\n"
         "# memory (not set: a quarter of this machine's): bytes of the inputs of a job.\n"
         + toml.lines(file.policy.model_dump()),
         "[work]\n# threads of a job (0: the cores of this machine, shared by its servers and the jobs at once);\n"

@@ -34,7 +34,7 @@ def match(tags: Sequence[NDArray[np.uint64]], minimum: int = MIN_COMMON_IDS) -> 
         part = tags[position]
         if part.ndim != 2 or part.shape[1] != 2 or part.dtype != np.uint64:
             raise MatchError(f"owner {position + 1} sent tags of the wrong form")
-        if not _ascending(part):
+        if not ascending(part):
             raise MatchError(f"owner {position + 1} sent tags that are not sorted or not distinct")
         kind = np.int32 if len(part) < 2**31 else np.int64
         if position == 0:
@@ -51,7 +51,8 @@ def match(tags: Sequence[NDArray[np.uint64]], minimum: int = MIN_COMMON_IDS) -> 
     return rows
 
 
-def _ascending(tags: NDArray[np.uint64]) -> bool:
+def ascending(tags: NDArray[np.uint64]) -> bool:
+    """Return whether tags are sorted and distinct."""
     high, low = tags[:, 0], tags[:, 1]
     equal = high[1:] == high[:-1]
     return bool(np.all((high[1:] > high[:-1]) | (equal & (low[1:] > low[:-1]))))

@@ -54,12 +54,17 @@ class Attempt:
         It ends after `work.attempt_timeout` seconds: peers that answer every round in time cannot delay it
         indefinitely.
         """
-        limit = self.work.attempt_timeout
-        timer = Timer(limit, self.kill, [f"the attempt took longer than {limit:g} s ([work] attempt_timeout)"])
+        with self._limited(self.work.attempt_timeout, "[work] attempt_timeout"):
+            return self._run(prepared)
+
+    @contextmanager
+    def _limited(self, seconds: float, setting: str) -> Iterator[None]:
+        """Kill the worker if the block takes longer."""
+        timer = Timer(seconds, self.kill, [f"the attempt took longer than {seconds:g} s ({setting})"])
         timer.daemon = True
         timer.start()
         try:
-            return self._run(prepared)
+            yield
         finally:
             timer.cancel()
 
@@ -75,8 +80,9 @@ class Attempt:
                 self.begun = True
             finally:
                 self.router.unregister(self._route)
-            worker.say("go")
-            return self._done(self._hear(worker, "done", patience=None))
+            with self._limited(self.work.run_timeout, "the limit for a job of this size"):
+                worker.say("go")
+                return self._done(self._hear(worker, "done", patience=None))
 
     def kill(self, why: str = _STOPPED) -> None:
         """End the attempt at once, also before it has begun. Does nothing if it is over. why: of the AttemptFailed."""

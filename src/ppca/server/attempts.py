@@ -35,6 +35,7 @@ from .restoring import Restoring
 from .router import Router
 from .server_state import ServerState
 from .staging import Staging, audit_digest
+from .time_limits import run_seconds
 from .work import AttemptFailed, AttemptInput, Done
 
 log = logging.getLogger("ppca.job_runner")
@@ -139,6 +140,7 @@ class AttemptRunner:
             input_bytes=settings.policy.input_bytes,
             start_timeout=settings.work.start_timeout,
             attempt_timeout=settings.work.attempt_timeout,
+            run_timeout=run_seconds(known.spec, self._input_bytes(known)),
         )
 
     def _model(self, job: str) -> dict[str, Any]:
@@ -153,6 +155,10 @@ class AttemptRunner:
         if record is None:
             raise FederationError("this server does not hold the model any more")
         return record
+
+    def _input_bytes(self, known: ProposedJob) -> int:
+        """Return the bytes that the shares of all owners take, as the checks of their contributions found."""
+        return sum(map(int, self.server_state.mailbox.noted(f"inputs {known.id} ").values()))
 
     def _servers_here(self) -> int:
         """Return the number of servers that the membership file places on this machine (same host)."""

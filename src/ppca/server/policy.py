@@ -9,8 +9,10 @@ from ..federation.serverfile import Policy
 from ..federation.times import after, seconds
 from ..jobs.infer import UseModel
 from ..jobs.kept import NotAllowed, check_allowed
+from ..jobs.spec import Data
 from .admission import Admission
 from .mates import positions
+from .time_limits import iterations_of
 
 
 def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str | None:
@@ -27,6 +29,8 @@ def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str 
         return f"this server takes data of the forms {', '.join(policy.forms)}, not {data.form} ([policy] forms)"
     if data.width > policy.columns_at_most:
         return f"{data.width} columns; this server takes at most {policy.columns_at_most}"
+    if (iterations := iterations_of(job)) > policy.iterations_at_most:
+        return f"{iterations:,} iterations; this server runs at most {policy.iterations_at_most:,} ([policy] iterations_at_most)"
     latest = after(admission.now(), policy.max_job_lifetime)
     if seconds(proposal.erase_after) > seconds(policy.max_job_lifetime) or proposal.expires > latest:
         return f"the job, or its result, would stay longer than this server allows ({policy.max_job_lifetime})"
@@ -39,6 +43,8 @@ def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str 
     alone = len(data.owners) == 1 and {*job.receivers, *proposal.approvers} == set(data.owners)
     if policy.rows_at_least is not None and not alone and (data.rows_at_least or 0) < policy.rows_at_least:
         return f"the job accepts fewer rows than this server wants: rows_at_least = {policy.rows_at_least} or more"
+    if why := _unchecked_rows(data, policy):
+        return why
     if isinstance(job.analysis, UseModel):
         return _refused_use(proposal, job.analysis, admission)
     if len(data.owners) < policy.owners_at_least and not alone:
@@ -47,6 +53,18 @@ def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str 
             "another's sums from the result (one owner alone may compute for itself)"
         )
     return None
+
+
+def _unchecked_rows(data: Data, policy: Policy) -> str | None:
+    """Return why the job does not limit single rows as the operator asks for; None if it does, or need not."""
+    most = policy.row_share_at_most
+    if most is None or data.align is None or data.uses_model or len(data.owners) < 2:
+        return None
+    share = data.align.row_share_at_most
+    if share is not None and share <= most:
+        return None
+    wide = " (jobs with more columns than rows cannot have it)" if data.is_wide else ""
+    return f"the job does not set row_share_at_most to {most} or less, which this server wants of several column owners{wide}"
 
 
 def _refused_use(proposal: Proposal, use: UseModel, admission: Admission) -> str | None:

@@ -4,9 +4,12 @@ Every job needs all four servers, and each server has `jobs_at_once` places. The
 
 1. **Order.** Server 0 gives every job a place in its offer (`place`, counted up). Jobs for which everything is there
    form the queue. Members take turns: the next job is one of the member that has fewest attempts under way; among
-   these, of the member whose last start is longest ago; of its jobs, the one with the lowest place. `turn` in a start
-   counts starts. So the order is a function of signed objects, and all servers compute the same queue from the same
-   objects. A job that several members submitted counts for each of them, and takes the first of their turns.
+   these, of a member whose attempts have held places for the shortest time, in units of `SERVED_UNIT`; among these, of
+   the member whose last start is longest ago; of its jobs, the one with the lowest place. `turn` in a start counts
+   starts. Times are what this server has measured since it was started: only server 0 proposes, and the others show
+   the same queue but for differences of a unit. A member that had no job in the queue begins with the shortest time of
+   those that had one, so it can neither save up time nor pay for time that no other member wanted. A job that several
+   members submitted counts for each of them, and takes the first of their turns.
 2. **Proposal.** Server 0 publishes `start` (job, attempt, turn) for the first job of the queue if it has a free place
    and no other proposal is open that has not begun.
 3. **Reservation.** A server that sees an open attempt reserves one of its places, prepares it (a worker process has
@@ -58,6 +61,9 @@ MAX_DOUBLINGS = 4
 
 MAX_RETRY_DELAY = 300.0
 """Seconds until the next attempt of a job, at most, before the random part."""
+
+SERVED_UNIT = 60.0
+"""Seconds of served time that count as equal. Members whose jobs take less take turns start by start."""
 
 LAST_TURN = MAX_NUMBERS["turn"] - 1
 """Largest number that a start can have. A former server 0 may have used it: from then on, all starts have it."""
@@ -153,6 +159,7 @@ class _Place:
 
     attempt: int
     since: float
+    members: tuple[str, ...] = ()
     until: float | None = None
     begun: bool = False
     stopped: bool = False
@@ -204,6 +211,8 @@ class Scheduler:
         self._views: dict[str, View] = {}
         self._open: set[str] = set()
         self._served: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._queued: frozenset[str] = frozenset()
         self._seen: dict[str, _Seen] = {}
         self._wasted: dict[str, float] = {}
         self._ended_at: dict[str, float] = {}
@@ -259,7 +268,10 @@ class Scheduler:
 
     def release(self, job: str) -> None:
         """Free the place of a job whose worker has ended and whose outcome is published."""
-        self.taken.pop(job, None)
+        place = self.taken.pop(job, None)
+        if place is not None and place.begun:
+            for member in place.members:
+                self._seconds[member] = self._seconds.get(member, 0.0) + self._clock() - place.since
 
     # -- the queue ---------------------------------------------------------------------------------------------------
 
@@ -270,13 +282,23 @@ class Scheduler:
         for view in self._views.values():
             for member in view.members if view.waiting else ():
                 by_member.setdefault(member, []).append(view)
-        ranks: dict[str, tuple[int, int, int, str]] = {}
+        self._join(frozenset(by_member) | under_way.keys())
+        ranks: dict[str, tuple[int, int, int, int, str]] = {}
         for member, views in by_member.items():
             views.sort(key=lambda view: (view.place, view.job))
             for rank, view in enumerate(views, under_way[member]):
-                found = (rank, self._served[member], view.place, view.job)
+                units = int(self._seconds[member] // SERVED_UNIT)
+                found = (rank, units, self._served[member], view.place, view.job)
                 ranks[view.job] = min(found, ranks.get(view.job, found))
         return [self._views[job] for *_, job in sorted(ranks.values())]
+
+    def _join(self, members: frozenset[str]) -> None:
+        """Take note of the members with jobs. Those that had none start with the shortest time of those that had."""
+        present = [self._seconds[member] for member in members & self._queued]
+        start = min(present, default=0.0)
+        for member in members - self._queued:
+            self._seconds[member] = max(start, self._seconds.get(member, 0.0))
+        self._queued = members
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -326,7 +348,7 @@ class Scheduler:
         wanted = [self._views[job] for job in self._open if job not in self.taken and not self._views[job].ended]
         found = []
         for view in sorted(wanted, key=lambda view: (view.turn, view.job))[: max(0, free)]:
-            self.taken[view.job] = _Place(view.attempt, self._clock())
+            self.taken[view.job] = _Place(view.attempt, self._clock(), view.members)
             found.append(Step(PREPARE, view.job, view.attempt))
         return found
 

@@ -25,6 +25,7 @@ class AttemptInput:
     timeout: maximum seconds of one round.
     start_timeout: maximum seconds until all servers are connected.
     attempt_timeout: maximum seconds of the whole attempt, whatever the other servers do.
+    run_timeout: maximum seconds from the begin of the attempt.
     input_bytes: maximum bytes of the inputs in memory.
     """
 
@@ -39,6 +40,7 @@ class AttemptInput:
     timeout: float = 60.0
     start_timeout: float = 60.0
     attempt_timeout: float = 43_200.0
+    run_timeout: float = 43_200.0
     threads: int = 1
     input_bytes: int = 4 << 30
 
