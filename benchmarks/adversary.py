@@ -18,29 +18,41 @@ import ssl
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import lying
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
-from benchmarks.malformed import changed, restructured
-from ppca.federation.envelopes import envelope_info
+from benchmarks.lying_owner import WAYS as LIES
+from benchmarks.lying_owner import contribution
 from ppca.federation.errors import FederationError
 from ppca.federation.headers import BROKEN, WITHDRAWN
 from ppca.federation.objects import Object, sha256
 from ppca.federation.proposal import ProposedJob
-from ppca.federation.sealing import seal
 from ppca.federation.state import READY, RUNNING
 from ppca.member import MemberClient
 from ppca.member.connections import ServerConnections
-from ppca.owner.rows import share_sums, sums_of
-from ppca.owner.tables.opening import open_table
-from ppca.runtime.control import encode
+from ppca.member.contributing import add, chunks_of, contribute, table_of
+from ppca.owner.tables.options import DEFAULTS
+from ppca.owner.tables.table import Table
 
 MALLORY = "mallory"
 """A member that means harm: an owner and a receiver."""
+
+HONEST = ("harbour", "hill")
+"""Honest owners in the jobs of Mallory."""
+
+ID = "patient"
+ROWS = 30
+SECONDS = 10.0
+"""Timeout of one step of a job of Mallory."""
+
+SECONDS_PER_JOB = 10.0
+"""Further seconds that each job of Mallory may take to end after the chaos."""
 
 COLUMNS = ["a", "b", "c"]
 CONNECTIONS = 400
@@ -82,6 +94,10 @@ class Adversary:
     def __init__(self, field: Field, draw: random.Random, over: threading.Event) -> None:
         self._field, self._random, self._over = field, draw, over
         self._lying: list[ProposedJob] = []
+        self._unfinished: list[ProposedJob] = []
+        """Jobs in which an owner could not do its part."""
+        self.ways: Counter[str] = Counter()
+        """Number of lies of each kind."""
         self._faults: list[str] = []
         self._copies: dict[Path, bytes] = {}
         self._number = 0
@@ -216,26 +232,60 @@ class Adversary:
         return Object.make(self._field.identities[author], kind, job, payload, **about)
 
     def _lie(self) -> bool:
-        """A job of Mallory alone, with a contribution that is malformed in one way or another, rightly sealed and
-        signed."""
+        """A job of Mallory and honest owners, to which Mallory's contribution is altered in one way or another."""
         self._number += 1
+        name = self._random.choice(list(LIES))
+        by_columns = LIES[name].by_columns
+        owners = [MALLORY, *HONEST]
+        columns: Any = (
+            {owner: [f"{owner}-{each}" for each in COLUMNS[:2]] for owner in owners} if by_columns else COLUMNS
+        )
         with contextlib.closing(self._field.member(MALLORY)) as member:
-            job = fit_job(
-                member.membership, f"lie-{self._number}", [MALLORY], COLUMNS, {MALLORY: ["model"]}, components=2
-            )
+            job = fit_job(member.membership, f"lie-{self._number}", owners, columns, {MALLORY: ["model"]}, components=2)
             try:
                 member.submit(job)
+                self._unfinished.append(job)
                 member.approve(job)
+                for owner in HONEST:
+                    self._honestly(owner, job)
                 keys = self._keys(member, job)
-                for item in self._contribution(job, keys):
+                table = table_of(job.spec.data, MALLORY, self._table(MALLORY, job), job_id(job), DEFAULTS, 1)
+                for item in contribution(
+                    *(name, member.identity, job.id, keys, partial(_fill, member, job, table), self._random)
+                ):
                     member.servers.put(item)
+                for owner in HONEST:
+                    self._honestly(owner, job, contributes=True)
             except (FederationError, OSError):
                 return False
+        self._unfinished.remove(job)
         self._lying.append(job)
+        self.ways[name] += 1
         return True
 
+    def _honestly(self, owner: str, job: ProposedJob, *, contributes: bool = False) -> None:
+        """An honest owner approves, or contributes."""
+        with contextlib.closing(self._field.member(owner)) as member:
+            if not contributes:
+                member.approve(job)
+                return
+            with contextlib.suppress(FederationError):  # the job may be refused by then, as it should be
+                contribute(member, job, self._table(owner, job), id=job_id(job), patience=SECONDS)
+
+    def _table(self, owner: str, job: ProposedJob) -> Path:
+        """Write a table of an owner; column owners have the same ids."""
+        by_columns = job.spec.data.by_columns
+        names = list(job.spec.data.column_names[job.spec.data.columns_of(owner)]) if by_columns else COLUMNS
+        rows = [[self._random.gauss(3.0, 1.0) for _ in names] for _ in range(ROWS)]
+        lines = [",".join([*([ID] if by_columns else []), *names])]
+        for number, values in enumerate(rows):
+            lines.append(",".join([*([str(number)] if by_columns else []), *map(repr, values)]))
+        path = self._field.folder / owner / f"{job.name}.csv"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
     def _keys(self, member: MemberClient, job: ProposedJob) -> list[bytes]:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + SECONDS
         while True:
             try:
                 return member.server_keys(job)
@@ -243,20 +293,6 @@ class Adversary:
                 if time.monotonic() > deadline:
                     raise
                 self._over.wait(0.2)
-
-    def _contribution(self, job: ProposedJob, keys: list[bytes]) -> list[Object]:
-        """Envelopes with changed streams; the contribution says the digests of the right ones."""
-        sums = share_sums(sums_of(open_table([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0], [2.0, 1.0, 1.0]])), 1)
-        envelopes = []
-        for server, key in enumerate(keys):
-            plain = b"".join(encode("packets", packets=[four[server] for four in sums]))
-            wrong = restructured if self._random.random() < 0.5 else lambda data, draw: changed(data, [data], draw)
-            sealed = seal(wrong(plain, self._random), key, **envelope_info(job.id, MALLORY, server, 0))
-            envelopes.append(self._made(MALLORY, "envelope", job.id, sealed, to=server, chunk=0))
-        signed = dict.fromkeys(("R0", "R1", "C0", "C1", "R0-C0"), "0" * 64)
-        content = {"chunks": [[item.digest] for item in envelopes], "summands": signed}
-        last = self._made(MALLORY, "contribution", job.id, json.dumps(content).encode())
-        return [*envelopes, last]
 
     # -- stores and clocks ---------------------------------------------------------------------------------------------
 
@@ -322,13 +358,28 @@ class Adversary:
 
     def verdicts(self, seconds: float) -> list[str]:
         """Return what was not refused: every lying owner's job must have ended, and not well."""
-        deadline = time.monotonic() + seconds
         left = list(self._lying)
+        deadline = time.monotonic() + seconds + SECONDS_PER_JOB * len(left)
         with contextlib.closing(self._field.member(MALLORY)) as member:
+            for job in self._unfinished:
+                self._cancel(member, job, deadline)
             while left and time.monotonic() < deadline:
                 left = [job for job in left if not self._ended(member, job)]
                 time.sleep(0.5)
         return [*self._faults, *(f"{job.name}: a lying owner's job has not ended" for job in left)]
+
+    def _cancel(self, member: MemberClient, job: ProposedJob, deadline: float) -> None:
+        """End a job in which an owner could not do its part, at all servers."""
+        while time.monotonic() < deadline:
+            try:
+                member.submit(job)
+                member.cancel(job)
+                return
+            except (FederationError, OSError):
+                if self._ended(member, job):
+                    return
+                time.sleep(0.5)
+        self._faults.append(f"{job.name}: it cannot be cancelled")
 
     def _ended(self, member: MemberClient, job: ProposedJob) -> bool:
         try:
@@ -341,7 +392,19 @@ class Adversary:
 
     @property
     def lies(self) -> int:
-        return len(self._lying)
+        """Number of jobs with a lying owner."""
+        return len(self._lying) + len(self._unfinished)
+
+
+def job_id(job: ProposedJob) -> str | None:
+    """Return the name of the column of ids, if the job is of column owners."""
+    return ID if job.spec.data.by_columns else None
+
+
+def _fill(member: MemberClient, job: ProposedJob, table: Table, envelopes: Any) -> None:
+    """Add the messages of an unmodified client."""
+    for chunk in chunks_of(member, job, table, SECONDS):
+        add(envelopes, chunk, tables=False)
 
 
 def skew_file(folder: Path) -> Path:
@@ -383,7 +446,24 @@ def altered_servers(folder: Path) -> dict[str, str]:
 
 def peak_memory(pid: int) -> int:
     """The most memory that a process has had so far, in bytes."""
+    return _of_process(pid, "VmHWM:")
+
+
+def memory_of_family(pid: int) -> int:
+    """The memory that a process and its descendants have now, in bytes. Pages that they share count for each."""
+    return _of_process(pid, "VmRSS:") + sum(map(memory_of_family, children(pid)))
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def _of_process(pid: int, what: str) -> int:
     with contextlib.suppress(OSError, IndexError, ValueError):
         text = Path(f"/proc/{pid}/status").read_text()
-        return int(text.partition("VmHWM:")[2].split()[0]) << 10
+        return int(text.partition(what)[2].split()[0]) << 10
     return 0

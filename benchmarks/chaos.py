@@ -1,6 +1,7 @@
 """`ppca bench chaos`: a federation under fire. What can happen is in `misfortune`.
 
-Jobs run all the time, two of owners of rows, then one of owners of columns. Every one must end with the right result or
+Jobs run all the time, two of owners of rows, then one of owners of columns. Every fourth keeps its model, which a second
+job then uses on new rows; every fifth has more columns than rows. Every one must end with the right result or
 in a clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all
 four servers must say the same of every job. What an attacker sends must be refused, and no server may take more than
 `MAX_MEMORY`. Prints the tally.
@@ -17,30 +18,36 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
 from benchmarks import table_console
-from benchmarks.adversary import LIE, MALLORY, SKEW, altered_servers, lie_file, skew_file
+from benchmarks.adversary import HONEST, LIE, MALLORY, SKEW, altered_servers, lie_file, skew_file
 from benchmarks.field import OPERATORS, Field
-from benchmarks.jobs import fit_job
+from benchmarks.jobs import fit_job, use_job
 from benchmarks.misfortune import Chaos, Tally
 from ppca.federation.errors import FederationError
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.state import HELD
+from ppca.jobs.inference import scale_of
 from ppca.member import MemberClient
 from ppca.member.fetching import Evidence
 
 OWNERS = ("north", "south", "west")
 RECEIVER = "analyst"
 COLUMNS = ["a", "b", "c", "d", "e", "f"]
-BY_OWNER = {owner: COLUMNS[2 * i : 2 * i + 2] for i, owner in enumerate(OWNERS)}
 ROWS = 50
+WIDE_COLUMNS = [f"g{number}" for number in range(111)]
+WIDE_ROWS = 12
+"""Rows of an owner in jobs with more columns than rows. The rows of an owner are padded to a multiple of 32."""
+
 ID = "patient"
 LONGEST = 900.0
 """Seconds after which a job that has not ended counts as hanging: also where the machine has much else to do."""
@@ -57,13 +64,21 @@ MAX_MEMORY = 600 << 20
 """Bytes that the process of a server may take, whatever members and strangers send, for jobs of this size."""
 
 
+def by_owner(columns: list[str]) -> dict[str, list[str]]:
+    """Return equal parts of the columns."""
+    each = len(columns) // len(OWNERS)
+    return {owner: columns[each * number : each * (number + 1)] for number, owner in enumerate(OWNERS)}
+
+
 class Run:
     """Jobs, one after the other, while chaos reigns."""
 
     def __init__(self, folder: Path, kills: int, seed: int, seconds: float, only: str = "") -> None:
         self.tally, self.kills, self.seconds = Tally(), kills, seconds
+        self.more = 0
+        """Number of uses of kept models."""
         self._random = np.random.default_rng(seed)
-        owners, receivers = (*OWNERS, MALLORY), (RECEIVER, MALLORY)
+        owners, receivers = (*OWNERS, MALLORY, *HONEST), (RECEIVER, MALLORY)
         self.field = Field(folder / "field", owners, receivers, api={}, mesh={}, settings=SETTINGS)
         environment = altered_servers(folder)
         for server, name in enumerate(OPERATORS):
@@ -93,7 +108,8 @@ class Run:
                 self.field.await_links()
                 self._one(number + 1, calm=True)
                 self.tally.faults += self.chaos.adversary.verdicts(SETTLING)
-                self._ask_all_servers(number + 1 + self.chaos.adversary.lies)
+                self._ask_all_servers(number + 1 + self.more + self.chaos.adversary.lies)
+                self.tally.done.update({f"lie: {name}": count for name, count in self.chaos.adversary.ways.items()})
                 if self.tally.memory > MAX_MEMORY:
                     self.tally.faults.append(f"a server has taken {self.tally.memory:,} bytes")
             self._look_for_leavings()
@@ -106,45 +122,81 @@ class Run:
         return self.tally
 
     def _one(self, number: int, calm: bool = False) -> None:
-        """One job from its file to its end."""
-        began = time.monotonic()
-        by_columns = number % 3 == 0
-        joint = self._tables(by_columns)
-        receiver = self.field.member(RECEIVER)
-        columns = BY_OWNER if by_columns else COLUMNS
-        names = (f"job-{number}", list(OWNERS), columns, {RECEIVER: ["model"]})
-        job = fit_job(receiver.membership, *names, components=3)
-        with contextlib.closing(receiver):
-            try:
-                self.chaos.phase = "a job is submitted and approved"
-                self._stubborn(partial(receiver.submit, job), job, receiver, began)
-                for owner in OWNERS:
-                    member = self.field.member(owner)
-                    with contextlib.closing(member):
-                        self._stubborn(partial(member.approve, job), job, member, began)
-                self.chaos.phase = "owners contribute"
-                self._contribute(job, receiver, began)
-                self.chaos.phase = "servers compute"
-                self._await_end(job, receiver, began)
-                self.chaos.phase = "a result is fetched"
-                self._judge(job, receiver, joint, calm)
-            except TimeoutError as error:
-                self.tally.ends["HANGS"] += 1
-                self.tally.faults.append(f"{job.name}: {error}")
+        """One job from its file to its end, and the use of its model if it keeps one."""
+        keeps, wide = number % 4 == 0, number % 5 == 0 and number % 4 != 0
+        by_columns = number % 3 == 0 and not keeps
+        columns = WIDE_COLUMNS if wide else COLUMNS
+        joint = self._tables(columns, by_columns, WIDE_ROWS if wide else ROWS)
+        more: dict[str, Any] = {"components": 3, "wide": wide}
+        if keeps:
+            until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+            more["keep"] = {"until": until, "allow": {"transform": [RECEIVER]}}
+        if by_columns and wide:
+            more["align"] = {"alignment": "psi", "minimum": 2}
+        with contextlib.closing(self.field.member(RECEIVER)) as receiver:
+            held: Any = by_owner(columns) if by_columns else columns
+            names = (f"job-{number}", list(OWNERS), held, {RECEIVER: ["model"]})
+            job = fit_job(receiver.membership, *names, **more)
+            evidence = self._whole(job, receiver, OWNERS, calm)
+            if evidence is None:
+                return
+            self._compare(job, evidence, joint)
+            if keeps:
+                self._use(job, evidence, receiver, calm)
 
-    def _tables(self, by_columns: bool) -> NDArray[np.float64]:
+    def _use(self, fit: ProposedJob, model: Evidence, receiver: MemberClient, calm: bool) -> None:
+        """Use a kept model on new rows of one owner."""
+        fitted = model.result()
+        new = self._random.standard_normal((ROWS, len(COLUMNS)))
+        self._write(OWNERS[0], COLUMNS, new)
+        job = use_job(
+            *(receiver.membership, f"use-{fit.name}", [OWNERS[0]], COLUMNS, {RECEIVER: ["transform"]}),
+            fitted.scale.tolist(),
+            model=fit.id,
+            model_owners=OWNERS,
+        )
+        self.more += 1
+        evidence = self._whole(job, receiver, OWNERS, calm)
+        if evidence is not None:
+            found = np.ldexp(np.asarray(evidence.result().values["coordinates"]), scale_of(job.spec))
+            error = float(np.abs(np.abs(found) - np.abs(fitted.model.project(new))).max())
+            if not error < 1e-6:
+                self.tally.faults.append(f"{job.name} has wrong coordinates: {error:.1e}")
+
+    def _whole(self, job: ProposedJob, receiver: MemberClient, approvers: Sequence[str], calm: bool) -> Evidence | None:
+        """Take a job from its submission to its end; the evidence of its result, if it is done."""
+        began = time.monotonic()
+        try:
+            self.chaos.phase = "a job is submitted and approved"
+            self._stubborn(partial(receiver.submit, job), job, receiver, began)
+            for owner in approvers:
+                member = self.field.member(owner)
+                with contextlib.closing(member):
+                    self._stubborn(partial(member.approve, job), job, member, began)
+            self.chaos.phase = "owners contribute"
+            self._contribute(job, receiver, began)
+            self.chaos.phase = "servers compute"
+            self._await_end(job, receiver, began)
+            self.chaos.phase = "a result is fetched"
+            return self._judge(job, receiver, calm)
+        except TimeoutError as error:
+            self.tally.ends["HANGS"] += 1
+            self.tally.faults.append(f"{job.name}: {error}")
+            return None
+
+    def _tables(self, columns: list[str], by_columns: bool, rows_each: int) -> NDArray[np.float64]:
         """Write a table for every owner; return all of them in one."""
-        width = len(COLUMNS)
-        rows = ROWS if by_columns else ROWS * len(OWNERS)
+        width, each = len(columns), len(columns) // len(OWNERS)
+        rows = rows_each if by_columns else rows_each * len(OWNERS)
         mix = self._random.standard_normal((width, width))
         joint = self._random.standard_normal((rows, width)) @ mix + self._random.standard_normal(width)
         for number, owner in enumerate(OWNERS):
             if by_columns:
                 order = self._random.permutation(rows)
-                table = np.column_stack([order, joint[order, 2 * number : 2 * number + 2]])
-                self._write(owner, [ID, *BY_OWNER[owner]], table)
+                table = np.column_stack([order, joint[order, each * number : each * (number + 1)]])
+                self._write(owner, [ID, *by_owner(columns)[owner]], table)
             else:
-                self._write(owner, COLUMNS, joint[ROWS * number : ROWS * (number + 1)])
+                self._write(owner, columns, joint[rows_each * number : rows_each * (number + 1)])
         return joint
 
     def _write(self, owner: str, names: list[str], table: NDArray[np.float64]) -> None:
@@ -175,7 +227,7 @@ class Run:
         path = self.field.folder / RECEIVER / "job.toml"
         path.write_bytes(job.data)
         running: dict[str, subprocess.Popen[bytes]] = {}
-        left = set(OWNERS)
+        left = set(job.proposal.owners)
         while left and not self._over(job, receiver):
             for owner in sorted(left):
                 process = running.get(owner)
@@ -234,7 +286,8 @@ class Run:
                     operator.resume(job)
                 self.tally.done["held job resumed by an operator"] += 1
 
-    def _judge(self, job: ProposedJob, member: MemberClient, joint: NDArray[np.float64], calm: bool) -> None:
+    def _judge(self, job: ProposedJob, member: MemberClient, calm: bool) -> Evidence | None:
+        """Return the evidence of the result of a job, if it is done; note a fault if it is not there."""
         job_state = member.job_state(job)
         self.tally.attempts += job_state.attempt
         self.tally.ends[job_state.ended or job_state.stage] += 1
@@ -242,19 +295,18 @@ class Run:
             self.tally.reasons[job_state.why[:100]] += 1
             if calm or not job_state.why:
                 self.tally.faults.append(f"{job.name} ended {job_state.stage} without cause: {job_state.why}")
-            return
+            return None
         deadline = time.monotonic() + 60
         while True:
             try:
                 evidence = Evidence.gather(member, job, patience=10)
                 evidence.check()
-                break
+                return evidence
             except (FederationError, OSError) as error:
                 if time.monotonic() > deadline:
                     self.tally.faults.append(f"{job.name} is done, but its result is not there: {error}")
-                    return
+                    return None
                 time.sleep(0.5)
-        self._compare(job, evidence, joint)
 
     def _compare(self, job: ProposedJob, evidence: Evidence, joint: NDArray[np.float64]) -> None:
 
@@ -320,6 +372,7 @@ def main(kills: int, seed: int, output: Path | None, seconds: float = math.inf, 
         table.add_row(f"  because: {why}", str(count))
     table.add_row("attempts of all jobs", str(tally.attempts))
     table.add_row("most memory of a server", f"{tally.memory / 1e6:.0f} MB")
+    table.add_row("most memory of a server with its processes", f"{tally.family_memory / 1e6:.0f} MB")
     table.add_row("largest error of a ratio", f"{tally.worst_error:.1e}")
     table.add_row("faults (hangs, wrong or lost results, leavings)", str(len(tally.faults)))
     console = table_console()

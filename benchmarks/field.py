@@ -66,10 +66,14 @@ class Field:
             self._write_server(server, name, settings or {}, threads)
 
     def write_membership(
-        self, revision: int, left_out: Sequence[str] = (), former: Sequence[tuple[str, Identity]] = ()
+        self,
+        revision: int,
+        left_out: Sequence[str] = (),
+        former: Sequence[tuple[str, Identity]] = (),
+        only: Sequence[str] | None = None,
     ) -> Membership:
         """The federation's file, signed by all four, in every member's folder. former: identities that were
-        replaced."""
+        replaced. only: members that get it, if not all."""
         servers = []
         for server, name in enumerate(OPERATORS):
             public = [
@@ -92,7 +96,7 @@ class Field:
         content["former"] = tuple({"name": name, "key": key_text(old.public)} for name, old in former)
         data = render(toml.validated(MembershipFile, content, "the federation"))
         signatures = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
-        for name in self.identities:
+        for name in self.identities if only is None else only:
             write_signatures(self.folder / name / "federation.sigs", signatures)
             write_whole(self.folder / name / "federation.toml", data)
         return Membership(data, signatures)

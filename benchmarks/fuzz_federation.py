@@ -1,4 +1,4 @@
-"""The federation's part of `ppca bench fuzz`: objects, files, streams, evidence, and the door of a running server."""
+"""The federation's part of `ppca bench fuzz`: objects, files, streams, evidence, and requests to a running server."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def evidence_seeds() -> list[bytes]:
         return [path.read_bytes() for path in _evidence.__wrapped__(name)]
 
 
-# -- the door of a server
+# -- requests to a server
 # --------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +450,6 @@ TARGETS = {
     "databases of servers": Target(store_seeds, feed_store, (), 1),
     "records": Target(record_seeds, feed_record, REFUSED, 3, structured=True),
     "evidence": Target(evidence_seeds, feed_evidence, REFUSED, 2),
-    "door of a server": Target(lambda: door().requests(), feed_door, (), 4),
+    "requests to a server": Target(lambda: door().requests(), feed_door, (), 4),
 }
 """The number beside each is its part of all inputs, in hundredths."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.adversary import Adversary, peak_memory
+from benchmarks.adversary import Adversary, memory_of_family, peak_memory
 from benchmarks.field import OPERATORS, Field
 
 BOOT = 20.0
@@ -49,6 +49,7 @@ class Tally:
     faults: list[str] = field(default_factory=list)
     attempts: int = 0
     memory: int = 0
+    family_memory: int = 0
     worst_error: float = 0.0
 
     @property
@@ -78,6 +79,7 @@ class Chaos(threading.Thread):
         while not self._over.wait(0.5):
             running = [process.pid for process in self._field.processes if process is not None]
             self._tally.memory = max([self._tally.memory, *map(peak_memory, running)])
+            self._tally.family_memory = max([self._tally.family_memory, *map(memory_of_family, running)])
 
     def client(self, process: subprocess.Popen[bytes]) -> None:
         """A process that may be killed."""

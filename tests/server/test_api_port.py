@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.empty_records import EmptyRecords
 from harness.federation import IDENTITIES, MEMBERSHIP, free_port, membership
 from harness.waiting import PATIENCE, eventually, until
 from ppca.federation.membership import Membership
@@ -224,6 +225,30 @@ def test_a_member_has_a_bounded_number_of_connections(monkeypatch: pytest.Monkey
             assert all(is_open(sock, 0.1) for sock in first)
             first[0].close()
             until(lambda: is_open(stack.enter_context(enter(port, "north")), 0.3))
+
+    async def body(door: ApiPort, port: int) -> None:
+        await asyncio.to_thread(knock, port)
+
+    at_door(body, Silence)
+
+
+def test_empty_tls_records_end_a_connection_and_keep_no_member_out(tmp_path: Path) -> None:
+    """A member completes the handshake and sends records without content, which cost the server work and are no data."""
+
+    def knock(port: int) -> None:
+        context = tls("north").context(dialing=True)
+        context.keylog_filename = str(tmp_path / "keys")
+        sock = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        with context.wrap_socket(sock) as inside:
+            inside.settimeout(PATIENCE)
+            empty = EmptyRecords(inside, tmp_path / "keys")
+            assert any(not empty.send() for _ in range(100_000)), "it was never closed"
+            empty.close()
+        sock = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        with tls("south").context(dialing=True).wrap_socket(sock) as other:
+            other.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                other.recv(1)
 
     async def body(door: ApiPort, port: int) -> None:
         await asyncio.to_thread(knock, port)

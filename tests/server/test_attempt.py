@@ -28,7 +28,7 @@ from ppca.estimator.partition import Columns, column_data
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.loading import as_data, job_of
 from ppca.jobs.registry import openings
-from ppca.jobs.spec import Align
+from ppca.jobs.spec import PSI, Align
 from ppca.owner.alignment.arrangement import arrange
 from ppca.owner.columns import Centred
 from ppca.owner.moments import moments
@@ -283,12 +283,12 @@ def columns_job(tables: list[Any], way: Align = WAY) -> tuple[dict[str, Any], li
     """A job of column owners, and what they send."""
     arranged = arrange([Records.of(table) for table in open_columns(tables, "id")], way)
     parts, widths = [Centred.of(rows) for rows in arranged], [rows.values.shape[1] for rows in arranged]
-    own = way.owners_know_rows
+    own = way.alignment != PSI
     chunks = []
     for number, part in enumerate(parts):
         chunks.append(Chunk(number, [*part.share_scales(), *([part.share_own()] if own else [])]))
         chunks += part.chunks(number, own)
-    partition = Columns("id", way.way, minimum=way.minimum)
+    partition = Columns("id", way.alignment, minimum=way.minimum)
     job = make_plan(fixed_iterations=14, partition=partition).job(
         column_data("columns", widths, partition), len(tables)
     )
