@@ -49,7 +49,8 @@ def conditions(options: Options, budget: float) -> list[str]:
         f"PPCA: 40 fractional bits, tolerance {TOL:g}, four processes. MP-SPDZ: Rep3 and Rep4 in its 128-bit ring "
         "with probabilistic truncation. SPU: ABY3 in its 128-bit ring with default settings (26 fractional bits), "
         "three processes. All on one machine over loopback, all in this run.",
-        "MP-SPDZ and SPU bring no eigensolver: theirs are parallel cyclic Jacobi programs that we wrote. *tuned* "
+        "MP-SPDZ and the package of SPU bring no eigensolver (SPU's library sml, which is not in the package, does): "
+        "these are parallel cyclic Jacobi programs that we wrote. *tuned* "
         "(`benchmarks/ppca_jacobi_tuned.mpc`) is the best that we know: 32 of 63 bits, one inverse square root per "
         "rotation, one truncation per output, binary circuits on locally split shares. *simple* "
         "(`benchmarks/ppca_jacobi.mpc`, `benchmarks/spu_jacobi.py`) is what a user would write first: 26 of 44 bits "
