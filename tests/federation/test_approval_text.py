@@ -368,3 +368,19 @@ def test_overlapping_owners_of_several_jobs_are_a_warning() -> None:
     assert "several such jobs together" in line
     apart = job(name="c", owners=("visitor", "spare"))
     assert together(apart.spec, [("a", job().spec)], "visitor") == []
+
+
+def test_a_regression_is_not_described_as_a_decomposition() -> None:
+    """Its terms and warnings spoke of components, and said that the result is of standardized columns."""
+    for made in (
+        regression(),
+        regression(owners=True),
+        regression(method="ridge", alpha=1.0, receivers={RECEIVER: ["result"]}),
+    ):
+        text = " ".join([*terms(made.spec, "north"), *nature_in_words(made.spec)])
+        assert "component" not in text
+        assert "each column is divided" not in text
+        assert "the result is in the units of the data" in text
+        assert "the coefficients, the intercept and their errors" in text
+    rows = " ".join(nature_in_words(regression().spec))
+    assert "fit that row exactly: anyone with them and its other values can compute its target" in rows

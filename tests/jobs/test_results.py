@@ -99,7 +99,7 @@ def test_a_result_is_fetched_and_verified(name: str, jobs: Jobs, tmp_path: Path)
     assert verified(tmp_path, evidence)[-1].endswith("equal byte by byte")
     names = {path.name for path in tmp_path.iterdir()}
     expected = {
-        "regression": {"coefficients.csv", "correlation.csv"},
+        "regression": {"coefficients.csv", "correlation.csv", "regression.json", "report.html"},
         "pca": {"components.csv", "explained_variance.csv", "model.json", "report.html"},
         "means": {"joint_means.csv"},
     }

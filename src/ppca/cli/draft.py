@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from ..federation.membership import Membership
     from ..federation.proposal import ProposedJob
     from ..jobs.pca import JointPCA
+    from ..jobs.regression import JointRegression
     from ..jobs.spec import Align, JobSpec, Keep
-    from .fit_options import FitOptions
+    from .fit_options import FitOptions, TableOptions
 
 OPTIONS = {"owners": "--owner", "receivers": "--receiver"}
 """Options that are not called like their field."""
 
 DRAFT = "Job of a federation (job.toml)"
+
+Columns = Sequence[str] | Mapping[str, Sequence[str]]
+"""Columns of a job: a list or, of column owners, by owner."""
 
 
 class Chosen(Protocol):
@@ -73,8 +77,8 @@ class LifetimeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DraftOptions(LifetimeOptions):
-    """Options of a fit of several members that only a federation needs."""
+class MembersOptions(LifetimeOptions):
+    """Options of the members of a job, which only a federation needs."""
 
     owners: Annotated[
         list[str] | None, typer.Option("--owner", help="Names of owners: a,b,c. Repeatable.", rich_help_panel=DRAFT)
@@ -87,14 +91,6 @@ class DraftOptions(LifetimeOptions):
             rich_help_panel=DRAFT,
         ),
     ] = None
-    wide: Annotated[
-        bool,
-        typer.Option(
-            "--wide",
-            help="Analyse products of rows instead of the covariance: for fewer rows than columns.",
-            rich_help_panel=DRAFT,
-        ),
-    ] = False
     rows_at_least: Annotated[
         int | None,
         typer.Option(
@@ -110,6 +106,33 @@ class DraftOptions(LifetimeOptions):
             rich_help_panel=COLUMNS,
         ),
     ] = None
+
+    def check_unused(self) -> None:
+        """Refuse options that have a meaning in job.toml only."""
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        if given:
+            options = ", ".join(OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in given)
+            raise ValueError(f"{options}: only a job of a federation has this. Add --draft job.toml to write one.")
+
+    def data_of(self, columns: Columns, read: ReadOptions, chunks: int | None) -> dict[str, Any]:
+        """Return fields of the data of a job that do not depend on its analysis."""
+        by_columns = isinstance(columns, Mapping)
+        found = {"missing": read.missing, "rows_at_least": self.rows_at_least}
+        return found | {"chunks": chunks if by_columns else None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftOptions(MembersOptions):
+    """Options of a fit of several members."""
+
+    wide: Annotated[
+        bool,
+        typer.Option(
+            "--wide",
+            help="Analyse products of rows instead of the covariance: for fewer rows than columns.",
+            rich_help_panel=DRAFT,
+        ),
+    ] = False
     keep_for: Annotated[
         str | None,
         typer.Option(
@@ -123,17 +146,16 @@ class DraftOptions(LifetimeOptions):
         self,
         owners: Sequence[str],
         receivers: Sequence[str],
-        columns: Sequence[str] | Mapping[str, Sequence[str]],
+        columns: Columns,
         chosen: Chosen,
     ) -> JobSpec:
         """Return the job of these members. columns: a list or, of column owners, by owner."""
         from ..jobs.build import pca_job
 
         by_columns = isinstance(columns, Mapping)
-        data: dict[str, Any] = {"standardize": chosen.standardize, "missing": chosen.read.missing}
-        data |= {"rows_at_least": self.rows_at_least, "chunks": chosen.chunks if by_columns else None}
+        data = {"standardize": chosen.standardize, **self.data_of(columns, chosen.read, chosen.chunks)}
         return pca_job(
-            *(owners, columns, _parts(receivers), chosen.analysis),
+            *(owners, columns, parts_in(receivers, ["model"]), chosen.analysis),
             wide=self.wide,
             federated=True,
             fixed=not chosen.until_converged,
@@ -141,13 +163,6 @@ class DraftOptions(LifetimeOptions):
             keep=self.keep(chosen.allow),
             **data,
         )
-
-    def check_unused(self) -> None:
-        """Refuse options that have a meaning in job.toml only."""
-        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
-        if given:
-            options = ", ".join(OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in given)
-            raise ValueError(f"{options}: only a job of a federation has this. Add --draft job.toml to write one.")
 
     def keep(self, allow: Sequence[str] | None) -> Keep | None:
         """Return what servers keep, and for whom. allow: as operation:receiver."""
@@ -167,10 +182,56 @@ class DraftOptions(LifetimeOptions):
         return Keep(until=moment(self.keep_for), allow=allowed)
 
 
+class ChosenRegression(Protocol):
+    """Options of a regression, wherever it runs."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+    @property
+    def read(self) -> ReadOptions: ...
+    @property
+    def minimum(self) -> int: ...
+    @property
+    def chunks(self) -> int | None: ...
+    def analysis(self, target: str) -> JointRegression: ...
+    def align(self, minimum: int, row_share_at_most: float | None) -> Align: ...
+
+
+def regression_of(
+    draft: MembersOptions, owners: Sequence[str], receivers: Sequence[str], columns: Columns, chosen: ChosenRegression
+) -> JobSpec:
+    """Return the regression of these members."""
+    from ..jobs.build import regression_job
+
+    by_columns = isinstance(columns, Mapping)
+    target = chosen.target
+    if isinstance(columns, Mapping):
+        holders = [owner for owner, names in columns.items() if target in (*names, *(f"{owner}:{n}" for n in names))]
+        if len(holders) == 1 and target not in columns[holders[0]]:
+            target = target.removeprefix(f"{holders[0]}:")
+    return regression_job(
+        *(owners, columns, parts_in(receivers, chosen.parts), chosen.analysis(target)),
+        federated=True,
+        align=chosen.align(chosen.minimum, draft.row_share_at_most) if by_columns else None,
+        **draft.data_of(columns, chosen.read, chosen.chunks),
+    )
+
+
 def draft_fit(files: Sequence[str], options: FitOptions, draft: DraftOptions, name: str | None, path: Path) -> None:
     """Write the job.toml of a fit whose columns are those of these files. Their rows are not read."""
     if options.keeps:
         raise ValueError("--keep and --no-reveal are for local servers: with --draft give --keep-for and --allow.")
+    membership, owners, columns = draft_of(files, options, draft, name, path)
+    job = draft.job(owners, draft.receivers or [], columns, options)
+    write_draft(draft.propose(membership, str(name), job), path, quiet=options.quiet)
+
+
+def draft_of(
+    files: Sequence[str], options: TableOptions, draft: MembersOptions, name: str | None, path: Path
+) -> tuple[Membership, list[str], Columns]:
+    """Return the members of the federation, the owners, and the columns of these files."""
     if name is None or not draft.owners or not draft.receivers:
         raise ValueError("--draft needs --name, --owner and --receiver: the files do not name their owners.")
     membership = trusted(options.federation or FEDERATION, path)
@@ -178,22 +239,21 @@ def draft_fit(files: Sequence[str], options: FitOptions, draft: DraftOptions, na
     tables = options.tables(files)
     if unnamed := [table.label for table in tables if table.names is None]:
         raise ValueError(f"--draft: {', '.join(unnamed)} does not have column names; a job needs them.")
-    columns: Sequence[str] | dict[str, list[str]] = list(tables[0].names or ())
-    if options.vertical:
-        if len(tables) != len(owners):
-            raise ValueError(
-                f"--owner: {len(owners)} owners for {len(tables)} files; give one for each file, in their order."
-            )
-        columns = {owner: list(table.names or ()) for owner, table in zip(owners, tables, strict=True)}
-    job = draft.job(owners, draft.receivers, columns, options)
-    write_draft(draft.propose(membership, name, job), path, quiet=options.quiet)
+    if not options.vertical:
+        return membership, owners, list(tables[0].names or ())
+    if len(tables) != len(owners):
+        raise ValueError(
+            f"--owner: {len(owners)} owners for {len(tables)} files; give one for each file, in their order."
+        )
+    return membership, owners, {owner: list(table.names or ()) for owner, table in zip(owners, tables, strict=True)}
 
 
-def _parts(receivers: Sequence[str]) -> dict[str, list[str]]:
+def parts_in(receivers: Sequence[str], usual: Sequence[str]) -> dict[str, list[str]]:
+    """Return the parts of each receiver, which is given as its name, for the usual parts, or as name:parts."""
     found: dict[str, list[str]] = {}
     for text in receivers:
         receiver, _, parts = text.partition(":")
-        found[receiver] = [part.strip() for part in parts.split(",")] if parts else ["model"]
+        found[receiver] = [part.strip() for part in parts.split(",")] if parts else list(usual)
     return found
 
 

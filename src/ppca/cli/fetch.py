@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..federation.proposal import ProposedJob
     from ..member import MemberClient
     from ..member.fetching import Evidence
-    from ..receiver.results import PCAResult, Result
+    from ..receiver.results import PCAResult
 
 
 @command()
@@ -67,9 +67,10 @@ TABLES = ("projected.csv", "flags.csv", "loadings.csv", "means.csv", "deviations
 def _known() -> tuple[str, ...]:
     """Names of what a fetched result consists of."""
     from ..member.fetching import EVIDENCE
+    from .regress import known as regression_files
     from .result import KNOWN
 
-    return (*KNOWN, EVIDENCE, *TABLES)
+    return (*KNOWN, *regression_files(), EVIDENCE, *TABLES)
 
 
 def _write_joined(
@@ -114,46 +115,49 @@ def write_fetched(folder: Path, evidence: Evidence) -> None:
 
 def _write_fetched(folder: Path, evidence: Evidence) -> None:
     from ..member.fetching import EVIDENCE
+    from ..receiver.regression import RegressionModel
     from ..receiver.results import PCAResult
+    from .kept import write_tables
+    from .regress import settings_of, write_regression
 
     found = evidence.result()
     if isinstance(found, PCAResult):
         _write_fit(folder, evidence, found)
+    elif isinstance(found, RegressionModel):
+        write_regression(
+            folder,
+            found,
+            evidence.account(),
+            title=evidence.job.name,
+            settings=settings_of(found, f"the four servers of {evidence.membership.name}"),
+            owners=evidence.job.proposal.owners,
+            by_columns=evidence.job.spec.data.by_columns,
+        )
     else:
-        _write_tables(folder, found)
+        write_tables(folder, found.tables())
     evidence.save(folder / EVIDENCE)
 
 
 def _write_fit(folder: Path, evidence: Evidence, found: PCAResult) -> None:
     from .fit import settings_of
+    from .kept import write_tables
     from .result import SHARED, write_result
 
     if found.whole:
         settings = settings_of(found, True, servers=f"the four servers of {evidence.membership.name}")
         write_result(folder, found, title=evidence.job.name, settings=settings, owners=list(found.job.data.owners))
     else:
-        _write_tables(folder, found)
+        write_tables(folder, found.tables())
     if found.shares_facts:
         found.facts.save(folder / SHARED)
-
-
-def _write_tables(folder: Path, found: Result) -> None:
-    """Write a result as tables. Texts can be names of columns, which a spreadsheet would run as formulas."""
-    from .kept import write_table
-    from .result import csv_names
-
-    for name, columns in found.tables().items():
-        table = {
-            head: csv_names(values) if len(values) and isinstance(values[0], str) else values
-            for head, values in columns.items()
-        }
-        write_table(folder / name, table)
 
 
 def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
     import json
 
+    from ..receiver.regression import RegressionModel
     from ..receiver.results import PCAResult
+    from .regress import print_coefficients
     from .result import print_openings, print_scree, print_traffic
 
     console, found, account = Terminal(quiet=shown.quiet), evidence.result(), evidence.account()
@@ -162,6 +166,8 @@ def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
         return
     if isinstance(found, PCAResult) and found.whole:
         print_scree(console, found.model)
+    if isinstance(found, RegressionModel):
+        print_coefficients(console, found)
     print_openings(console, account.audit)
     print_traffic(console, account)
     console.print(
@@ -171,7 +177,9 @@ def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
 
 def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
     """Return the output of `ppca fetch --json`."""
+    from ..receiver.regression import RegressionModel
     from ..receiver.results import PCAResult
+    from .regress import regression_summary
     from .result import account_summary
 
     result = evidence.result()
@@ -184,6 +192,8 @@ def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
                 "explained_variance": parts.variances.tolist(),
                 "explained_variance_ratio": parts.variance_ratio.tolist(),
             }
+    if isinstance(result, RegressionModel):
+        found |= regression_summary(result)
     return found | account_summary(evidence.account()) | {"written": str(output)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,8 +47,9 @@ USUAL = ("transform", "flags")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, AnalysisOptions):
-    """One field per option. Methods raise ValueError for what a fit would refuse; none of them writes a file."""
+class TableOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions):
+    """Tables of owners, the servers that compute, and the folder of the result. Methods raise ValueError for what the
+    command would refuse; none of them writes a file."""
 
     columns: Annotated[
         list[str] | None,
@@ -78,6 +79,68 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the result.", rich_help_panel=RESULT)] = (
         Path("result")
     )
+    title: Annotated[str, typer.Option(help="Title of the report.", rich_help_panel=RESULT)] = TITLE
+    min_rows: MinRows = MIN_ROWS
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show time and traffic by stage.", rich_help_panel=RESULT)
+    ] = False
+    federation: Annotated[
+        Path | None,
+        typer.Option(
+            help="Use the servers of this federation.toml, as the owner of all files.", rich_help_panel=SERVERS
+        ),
+    ] = None
+    identity: Annotated[
+        Path,
+        typer.Option(help="Your private key file, for --federation.", envvar="PPCA_IDENTITY", rich_help_panel=SERVERS),
+    ] = Path("identity.key")
+
+    def check_tables(self, known: Collection[str], collect: Collect) -> None:
+        """Refuse options of tables that exclude each other, and folders and keys that cannot be used. known: names of
+        the files of a result."""
+        from .folder import check_free
+
+        with collect():
+            check_free(self.output, known, replace=self.force)
+        with collect():
+            if not self.vertical and (self.id or self.namespace is not None):
+                raise ValueError("--id and --namespace are for owners of different columns: add --vertical.")
+            if not self.vertical and self.columns and self.drop:
+                raise ValueError(
+                    "--columns and --drop exclude each other: name the columns to take, or those to leave out."
+                )
+        with collect():
+            self.servers(None)
+
+    def servers(self, state: Path | None) -> Servers:
+        """The servers that compute; they are not started or connected yet."""
+        if self.federation is not None:
+            from ..member.federation_servers import Federation
+
+            return Federation.open(self.federation, self.identity)
+        return self.local_servers(state, self.workers)
+
+    def partition(self) -> str | Columns:
+        return self.matched_by(self.id, self.minimum, self.chunks) if self.vertical else "rows"
+
+    def tables(self, files: Sequence[str], collect: Collect = nullcontext) -> list[Table]:
+        """Open all owners' tables; rows are not read yet."""
+        from ..owner.tables.owners import open_columns, open_rows, set_min_rows
+
+        columns, drop = names_in(self.columns), names_in(self.drop)
+        read = replace(self.read, dask=self.dask is not None)
+        if self.vertical:
+            tables = open_columns(files, self.id, columns=columns, drop=drop, options=read, collect=collect)
+        else:
+            tables = open_rows(files, columns=columns, drop=drop, options=read, collect=collect)
+        set_min_rows(tables, self.min_rows)
+        return tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(TableOptions, AnalysisOptions):
+    """One field per option of a fit."""
+
     keep: Annotated[
         bool,
         typer.Option(
@@ -102,7 +165,6 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             rich_help_panel=RESULT,
         ),
     ] = True
-    title: Annotated[str, typer.Option(help="Title of the report.", rich_help_panel=RESULT)] = TITLE
     scores: Annotated[
         bool,
         typer.Option(
@@ -111,20 +173,6 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             rich_help_panel=RESULT,
         ),
     ] = False
-    min_rows: MinRows = MIN_ROWS
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Show time and traffic by stage.", rich_help_panel=RESULT)
-    ] = False
-    federation: Annotated[
-        Path | None,
-        typer.Option(
-            help="Use the servers of this federation.toml, as the owner of all files.", rich_help_panel=SERVERS
-        ),
-    ] = None
-    identity: Annotated[
-        Path,
-        typer.Option(help="Your private key file, for --federation.", envvar="PPCA_IDENTITY", rich_help_panel=SERVERS),
-    ] = Path("identity.key")
 
     @property
     def keeps(self) -> bool:
@@ -133,12 +181,11 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
 
     def check(self, collect: Collect = nullcontext) -> None:
         """Refuse options that exclude each other, and folders and keys that cannot be used."""
-        from .folder import check_free
         from .result import KNOWN
         from .shares import check_state_folder, kept_as
 
+        self.check_tables(KNOWN, collect)
         with collect():
-            check_free(self.output, KNOWN, replace=self.force)
             kept_as(self.output)
         with collect():
             if self.allow and not self.keeps:
@@ -153,26 +200,6 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
                     "--scores needs a revealed model and owners' whole rows: it excludes --vertical, "
                     "--no-reveal and --missing mean."
                 )
-        with collect():
-            if not self.vertical and (self.id or self.namespace is not None):
-                raise ValueError("--id and --namespace are for owners of different columns: add --vertical.")
-            if not self.vertical and self.columns and self.drop:
-                raise ValueError(
-                    "--columns and --drop exclude each other: name the columns to take, or those to leave out."
-                )
-        with collect():
-            self.servers(None)
-
-    def servers(self, state: Path | None) -> Servers:
-        """The servers that compute; they are not started or connected yet."""
-        if self.federation is not None:
-            from ..member.federation_servers import Federation
-
-            return Federation.open(self.federation, self.identity)
-        return self.local_servers(state, self.workers)
-
-    def partition(self) -> str | Columns:
-        return self.matched_by(self.id, self.minimum, self.chunks) if self.vertical else "rows"
 
     def plan(self, partition: str | Columns, keep: str | None) -> Plan:
         """The parameters of the fit. keep: the name under which servers keep the model."""
@@ -186,19 +213,6 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             allowed_in(self.allow),
             partition,
         )
-
-    def tables(self, files: Sequence[str], collect: Collect = nullcontext) -> list[Table]:
-        """Open all owners' tables; rows are not read yet."""
-        from ..owner.tables.owners import open_columns, open_rows, set_min_rows
-
-        columns, drop = names_in(self.columns), names_in(self.drop)
-        read = replace(self.read, dask=self.dask is not None)
-        if self.vertical:
-            tables = open_columns(files, self.id, columns=columns, drop=drop, options=read, collect=collect)
-        else:
-            tables = open_rows(files, columns=columns, drop=drop, options=read, collect=collect)
-        set_min_rows(tables, self.min_rows)
-        return tables
 
 
 def allowed_in(options: Sequence[str] | None) -> tuple[str, ...] | dict[str, list[str]]:

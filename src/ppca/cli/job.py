@@ -13,10 +13,11 @@ from ..jobs.infer import verdict_parts
 from ..jobs.inference import TRANSFORM
 from ..jobs.spec import MIN_COMMON_IDS
 from ..owner.tables.options import DEFAULTS, ReadOptions
-from .draft import DraftOptions, LifetimeOptions, trusted, write_draft
+from .draft import DraftOptions, LifetimeOptions, MembersOptions, regression_of, trusted, write_draft
 from .federation import FEDERATION, File
 from .member import JobName, MemberOptions, tell_job_state
 from .options import RESULT, AlignOptions, AnalysisOptions, Chunks, Help, Minimum, command, names_in
+from .regress_options import RegressionOptions
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="File of the job.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobOptions(AlignOptions, AnalysisOptions):
-    """Options of a new job: columns, members and analysis."""
+class ColumnOptions(AlignOptions):
+    """Options of the columns of a new job."""
 
     columns: Annotated[
         list[str] | None,
@@ -45,14 +46,6 @@ class JobOptions(AlignOptions, AnalysisOptions):
     ] = DEFAULTS
     minimum: Minimum = MIN_COMMON_IDS
     chunks: Chunks = None
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            help="Allowed uses of the kept model: transform:analyst, flags:north.",
-            rich_help_panel=RESULT,
-        ),
-    ] = None
 
     def columns_of(self) -> list[str] | dict[str, list[str]]:
         """Return the columns as a list or, of column owners, by owner."""
@@ -71,6 +64,20 @@ class JobOptions(AlignOptions, AnalysisOptions):
         return names_in(given) or []
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(ColumnOptions, AnalysisOptions):
+    """Options of a new fit: columns and analysis."""
+
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            help="Allowed uses of the kept model: transform:analyst, flags:north.",
+            rich_help_panel=RESULT,
+        ),
+    ] = None
+
+
 @app.command()
 @command()
 def new(
@@ -86,6 +93,40 @@ def new(
 
     Look at the file, then submit it to all members with ppca job submit.
     """
+    membership, name, who, whom = _asked(federation, output, name, draft)
+    job = draft.job(who, whom, options.columns_of(), options)
+    write_draft(draft.propose(membership, name, job), output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressJobOptions(ColumnOptions, RegressionOptions):
+    """Options of a new regression: columns and analysis."""
+
+
+@app.command()
+@command()
+def regress(
+    options: RegressJobOptions,
+    draft: MembersOptions,
+    name: Annotated[str | None, typer.Argument(help="Name of the job.")] = None,
+    output: Output = Path("job.toml"),
+    federation: File = FEDERATION,
+) -> None:
+    """Write job.toml of a joint regression of one column on all others.
+
+    Asks for missing options.
+
+    Look at the file, then submit it to all members with ppca job submit.
+    """
+    membership, name, who, whom = _asked(federation, output, name, draft)
+    job = regression_of(draft, who, whom, options.columns_of(), options)
+    write_draft(draft.propose(membership, name, job), output)
+
+
+def _asked(
+    federation: Path, output: Path, name: str | None, draft: MembersOptions
+) -> tuple[Membership, str, list[str], list[str]]:
+    """Return the members of the federation, and name, owners and receivers of a job; ask for missing ones."""
     membership = trusted(federation, output)
     name = name or typer.prompt("name of the job")
     who = (
@@ -93,9 +134,8 @@ def new(
         or names_in([typer.prompt(f"owners, as a,b,c (there are {_members(membership, 'owner')})")])
         or []
     )
-    whom = draft.receivers or [typer.prompt(f"receiver of the model (there are {_members(membership, 'receiver')})")]
-    job = draft.job(who, whom, options.columns_of(), options)
-    write_draft(draft.propose(membership, name, job), output)
+    whom = draft.receivers or [typer.prompt(f"receiver of the result (there are {_members(membership, 'receiver')})")]
+    return membership, name, who, whom
 
 
 def _members(membership: Membership, role: str) -> str:

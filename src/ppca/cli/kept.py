@@ -96,6 +96,17 @@ def kept_model(servers: Servers, facts: SharedFacts, progress: Progress) -> Iter
         yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names, facts.components)
 
 
+def write_tables(folder: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write tables by the names of their files. Texts can be names of columns, which a spreadsheet would run as
+    formulas."""
+    for name, columns in tables.items():
+        safe = {
+            head: csv_names(values) if len(values) and isinstance(values[0], str) else values
+            for head, values in columns.items()
+        }
+        write_table(folder / name, safe)
+
+
 def write_table(path: Path, columns: Mapping[str, Any]) -> None:
     """Write a table with all digits. An existing file is replaced only if everything was written."""
     table = pa.table(columns)

@@ -21,6 +21,7 @@ from . import (
     inspect,
     job,
     member,
+    regress,
     run,
     server,
     trial,
@@ -41,6 +42,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 )
 app.command()(check.check)
 app.command()(fit.fit)
+app.command()(regress.regress)
 app.command()(inspect.inspect)
 app.command()(infer.transform)
 app.command()(infer.detect)

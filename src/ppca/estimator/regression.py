@@ -82,7 +82,9 @@ def target_of(tables: Sequence[Table], target: str | int, *, by_columns: bool) -
         if any(table.names is None for table in own):
             raise SpecError("target", target, "must be a position, counted from 0: there are columns without names")
         known = [name for _, name in names]
-        raise SpecError("target", target, f"is not a column. There is no {unknown_names([str(target)], known)}")
+        raise SpecError(
+            "target", target, f"is not a column. There is no {unknown_names([str(target)], known).removesuffix('.')}"
+        )
     return found[0]
 
 

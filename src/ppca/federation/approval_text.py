@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..jobs.openings import MEANING, SERVERS, TAGS, AllowedOpening, is_unit
 from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
+from ..jobs.regression import JointRegression
 from ..jobs.spec import ALIGNED, DROP, MEAN, NAMESPACE, PSI, REFUSE, JobSpec
 from .proposal import Proposal
 
@@ -45,6 +46,20 @@ ENOUGH_ROWS = 200
 columns."""
 
 
+TELLS = {
+    JointPCA.NAME: "components, variances and means",
+    JointRegression.NAME: "the coefficients, the intercept and their errors",
+}
+"""The numbers of each analysis from which others' values can follow."""
+
+IN_UNITS = {JointRegression.NAME: "only on shares; the result is in the units of the data"}
+"""The meaning of standardized data in analyses whose result is not that of standardized columns."""
+
+
+def _tells(job: JobSpec) -> str:
+    return TELLS.get(job.analysis.NAME, "the result of this analysis")
+
+
 def terms(job: JobSpec, me: str) -> list[str]:
     """Return, for one approver, the columns that are used, what is computed from them, and the minimum numbers of
     rows."""
@@ -71,9 +86,9 @@ def terms(job: JobSpec, me: str) -> list[str]:
 
 def _data_terms(job: JobSpec) -> list[str]:
     data = job.data
-    scaled = (
-        "yes, each column is divided by its standard deviation" if data.standardize else "no, columns keep their units"
-    )
+    scaled = "no, columns keep their units"
+    if data.standardize:
+        scaled = IN_UNITS.get(job.analysis.NAME, "yes, each column is divided by its standard deviation")
     mean = "its owner's mean of the column" if data.by_columns else "the mean of the column over all owners"
     meaning = {
         REFUSE: "a table with a missing value is refused",
@@ -118,9 +133,12 @@ def nature_in_words(job: JobSpec) -> list[str]:
 def _nature_of_rows(job: JobSpec) -> list[str]:
     if not job.receivers:
         return []
+    tells = f"anyone with {_tells(job)} can compute the other values of that row"
+    if job.analysis.NAME == JointRegression.NAME:
+        tells = f"{_tells(job)} fit that row exactly: anyone with them and its other values can compute its target"
     found = [
         "if one row of all owners differs from all others in a column, such as a rare category encoded as 0 and 1, "
-        "anyone with components, variances and means can compute the other values of that row"
+        + tells
     ]
     if len(job.data.owners) == 2:
         found.append(
@@ -129,7 +147,7 @@ def _nature_of_rows(job: JobSpec) -> list[str]:
         )
     if job.data.missing == MEAN:
         found.append(
-            "an owner whose values of a column lie far from yours can compute from components, variances and means "
+            f"an owner whose values of a column lie far from yours can compute from {_tells(job)} "
             "how many rows of the other owners miss that column, and the sum of these rows; your client refuses a "
             f"column that fewer than {FEW_ROWS} of your rows miss, or have, unless you lower --min-rows"
         )
@@ -144,9 +162,9 @@ def _nature_of_columns(job: JobSpec) -> list[str]:
             f"results of only {align.minimum} common rows are allowed: the covariance of few people reveals "
             f"their values. Ask for a minimum of {FEW_ROWS} or more"
         ]
-    where = "components, variances and means, if it sees them"
-    if not isinstance(job.analysis, JointPCA):
-        where = "the result of this analysis, if it sees it; each further column of that owner tells one person more"
+    where = f"{_tells(job)}, if it sees them"
+    if job.analysis.NAME != JointPCA.NAME:
+        where += "; each further column of that owner tells one person more"
     found = (
         "an owner with a column that marks one person, or with two columns that differ in one person, can compute "
         f"that person's values in your columns from {where}"
@@ -178,6 +196,12 @@ def _few_common_rows(job: JobSpec) -> list[str]:
     if minimum >= advised and not job.data.is_wide:
         return []
     which = "this job is for fewer rows than columns" if job.data.is_wide else f"{minimum:,} common rows are enough"
+    if job.analysis.NAME != JointPCA.NAME:
+        return [
+            f"{which}, and one owner has {width:,} columns: if there are not many more common rows than columns of an "
+            f"owner, that owner can compute much about your values from {_tells(job)}, if it sees them. Every owner can "
+            f"make the number of common rows small. Ask for a minimum of {advised:,} or more"
+        ]
     help_ = "" if job.data.is_wide else f"Ask for a minimum of {advised:,} or more, or for"
     return [
         f"{which}, and one owner has {width:,} columns: if there are not many more common rows than columns of an owner, "

@@ -64,6 +64,8 @@ TITLES = {
         "pca/1",
         WIDE_COLUMNS,
     ): "Joint principal components of the columns of all owners, with fewer rows than columns",
+    ("regression/1", ROWS): "Joint linear regression on the rows of all owners together",
+    ("regression/1", COLUMNS): "Joint linear regression on the columns of all owners, joined row by row",
     ("infer/1", NEW_ROWS): "Use of a kept model on new rows",
     ("infer/1", NEW_COLUMNS): "Use of a kept model on new rows",
 }

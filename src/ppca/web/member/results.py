@@ -16,7 +16,9 @@ from ...member.fetching import EVIDENCE
 from ...receiver import PCAModel
 from ...receiver.interpret import cautions, summary
 from ...receiver.model import MODEL_FILE
+from ...receiver.regression import REGRESSION_FILE, RegressionModel
 from ..report import charts
+from ..report.regression import summary as regression_summary
 
 REPORT = "report.html"
 Check = Callable[[Path, ProposedJob], list[str]]
@@ -65,6 +67,11 @@ class Results:
         try:
             checked = self._check(place, job)
             files = {path.name: path.stat().st_size for path in sorted(place.iterdir()) if path.is_file()}
+            if REGRESSION_FILE in files:
+                fit = RegressionModel.load(place / REGRESSION_FILE)
+                plot = {"forest": Markup(charts.forest(fit))}  # noqa: S704 - made here, with names escaped there
+                notes = [("", text) for text in fit.remarks()]
+                return Result(place, files, checked, summary=regression_summary(fit), cautions=notes, charts=plot)
             if MODEL_FILE not in files:
                 return Result(place, files, checked)
             model = PCAModel.load(place / MODEL_FILE)

@@ -3,6 +3,7 @@
 from ...html.formats import angle_error, below_resolution, duration, percent, size
 from .account import KindLine, OpeningLine, StageLine, kind_lines, opening_lines, stage_lines
 from .page import write_report
+from .regression import coefficient_lines, facts, write_regression_report
 
 __all__ = [
     "KindLine",
@@ -10,11 +11,14 @@ __all__ = [
     "StageLine",
     "angle_error",
     "below_resolution",
+    "coefficient_lines",
     "duration",
+    "facts",
     "kind_lines",
     "opening_lines",
     "percent",
     "size",
     "stage_lines",
+    "write_regression_report",
     "write_report",
 ]

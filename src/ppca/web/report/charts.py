@@ -17,6 +17,7 @@ from ...html.labels import labels, spread
 from ...receiver import PCAModel
 from ...receiver.angles import DETERMINED
 from ...receiver.interpret import arrows, strongest
+from ...receiver.regression import RegressionModel
 
 Floats = NDArray[np.float64]
 
@@ -203,6 +204,41 @@ def colour_key(components: Floats) -> str:
         f'<text class="tick" x="0" y="12">{MINUS}{largest:.2f}</text>{cells}'
         f'<text class="tick" x="196" y="12">+{largest:.2f}</text></svg>'
     )
+
+
+FOREST_ROW, FOREST_NAMES, FOREST_LETTERS = 20, 130, 20
+"""Height of a line of the forest plot, width of its names, and the length of these names."""
+
+
+def forest(model: RegressionModel) -> str:
+    """Coefficients in standard errors with their confidence intervals, one line for each; empty without them."""
+    intervals, errors = model.intervals(), model.errors
+    if intervals is None or errors is None or not (np.isfinite(intervals).all() and (errors > 0).all()):
+        return ""
+    count = len(model.columns)
+    low, high = (intervals[:count] / errors[:count, None]).T
+    middle = (low + high) / 2
+    left, right = min(0.0, float(low.min())), max(0.0, float(high.max()))
+    unit = (WIDTH - FOREST_NAMES - RIGHT) / (right - left)
+
+    def place(value: float) -> float:
+        return FOREST_NAMES + (value - left) * unit
+
+    height = TOP + FOREST_ROW * count + 24
+    zero = place(0.0)
+    parts = [f'<line class="limit" x1="{zero:.1f}" y1="{TOP}" x2="{zero:.1f}" y2="{height - 20:.1f}"/>']
+    parts.append(f'<text class="tick middle" x="{zero:.1f}" y="{height - 6:.1f}">0</text>')
+    for at, name in enumerate(labels(model.columns)):
+        y = TOP + FOREST_ROW * (at + 0.5)
+        shown = name if len(name) <= FOREST_LETTERS else f"{name[: FOREST_LETTERS - 1]}…"
+        title = f"{name}: {middle[at]:.3g} standard errors, from {low[at]:.3g} to {high[at]:.3g}"
+        ends = f'x1="{place(float(low[at])):.1f}" y1="{y:.1f}" x2="{place(float(high[at])):.1f}" y2="{y:.1f}"'
+        parts.append(f'<text class="tick" x="0" y="{y + 4:.1f}">{html.escape(shown)}</text>')
+        parts.append(f'<line class="line" {ends}/>')
+        loose = "" if low[at] > 0 or high[at] < 0 else " loose"
+        dot = f'<circle class="dot{loose}" cx="{place(float(middle[at])):.1f}" cy="{y:.1f}" r="3.5">'
+        parts.append(f"{dot}<title>{html.escape(title)}</title></circle>")
+    return _svg(height, parts, "Coefficients in standard errors, with their confidence intervals")
 
 
 def _svg(height: float, parts: list[str], title: str) -> str:

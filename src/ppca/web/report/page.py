@@ -39,6 +39,7 @@ UNSEEN = {
 }
 """Values that no server saw, for row owners and for column owners."""
 
+FOOTER = f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Browsers are told to load nothing and to run no script, whatever a column may be called."""
 
@@ -70,16 +71,20 @@ def write_report(
         _scores(model, scores or {}),
         _openings(model, len(owners), by_columns),
         _computed(model, settings, owners),
-        _costs(run),
-        f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>",
+        costs(run),
     ]
+    write_page(path, title, body)
+
+
+def write_page(path: Path, title: str, parts: Iterable[str]) -> None:
+    """Write a page of these parts, which loads nothing."""
     style = resources.files(look).joinpath("static", "look.css").read_text(encoding="utf-8") + chart_style()
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in body if part)
+        + "\n".join(part for part in (*parts, FOOTER) if part)
         + "\n</main>\n</body>\n</html>\n"
     )
     path.write_bytes(page.encode("utf-8", "backslashreplace"))  # a file name can contain bytes that are not text
@@ -118,7 +123,7 @@ def _variance(model: PCAModel) -> str:
         meter = f'<td class="meter"><i style="width:{width:.2f}%"></i></td>'
         digits = (f"{variance:.6g}", percent(float(ratio))) if model.varies[i] else _noise(model)
         error = angle_error(float(model.component_error[i])) if model.resolved[i] else "not determined"
-        lines.append(_row([i + 1, *digits, percent(float(total)), error], numbers=5, tail=meter))
+        lines.append(row([i + 1, *digits, percent(float(total)), error], numbers=5, tail=meter))
     heads = '<th class="number">no.</th><th class="number">variance</th><th class="number">ratio</th>'
     heads += '<th class="number">cumulative</th><th class="number">angle error</th><td></td>'
     unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
@@ -130,7 +135,7 @@ def _variance(model: PCAModel) -> str:
     table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
     if len(lines) > LISTED:
         table = f"<details><summary>Table of all {len(lines)} components</summary>{table}</details>"
-    return _section(
+    return section(
         "Explained variance",
         f'<div class="pair"><div><h3>Each component, and their sum (line), in %</h3>{charts.scree(ratios)}</div>'
         f"<div><h3>Bounds of the components' angles, in radians</h3>{charts.errors(model)}</div></div>"
@@ -167,7 +172,7 @@ def _columns(model: PCAModel) -> str:
         )
         if len(cards) > 2:
             first += f'<div class="strong">{"".join(cards[2:])}</div>'
-    return _section(
+    return section(
         "What the components are made of",
         f'{first}{_cut(kept, width)}<h3 class="apart">Loadings</h3>'
         f'<p class="note">How much each column takes part in {which} (components from left to right). Signs follow '
@@ -209,7 +214,7 @@ def _scores(model: PCAModel, scores: Mapping[str, Floats]) -> str:
     )
     every = -(-count // charts.MAX_POINTS)
     thinned = f" One of {every} rows is shown." if every > 1 else ""
-    return _section(
+    return section(
         "Scores",
         f'{charts.scores(model, scores)}<ul class="groups">{legend}</ul>'
         '<p class="note">Each point is a row, projected on the machine that wrote this page.'
@@ -218,13 +223,18 @@ def _scores(model: PCAModel, scores: Mapping[str, Floats]) -> str:
 
 
 def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
-    lines = opening_lines(model.audit)
-    total = sum(line.count for line in lines)
     caution = ""
     if len(model.components) == model.components.shape[1]:
         caution += " All components were kept: together they determine the joint covariance."
     if by_columns:
         caution += " Means and variances of columns are those of the owner whose columns they are."
+    return openings(model.audit, owners, by_columns, caution)
+
+
+def openings(audit: Sequence[dict[str, Any]], owners: int, by_columns: bool, caution: str) -> str:
+    """Return the section of all openings. caution: sentences about what the result tells."""
+    lines = opening_lines(audit)
+    total = sum(line.count for line in lines)
     if owners == 1:
         caution += " With one owner, the joint numbers are that owner's own."
     if owners == 2 and not by_columns:
@@ -237,7 +247,7 @@ def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
     parts = [
         _opened(heading, found) for heading, found in [*groups, *([("What the servers saw", seen)] if seen else [])]
     ]
-    return _section(
+    return section(
         "What was opened",
         f"<p>This list is complete: {counted(total, 'opening')}. {UNSEEN[by_columns]}</p>{''.join(parts)}"
         f'<p class="note">The result itself tells something about the joint data, as any exact statistic does.{caution}</p>',
@@ -249,8 +259,8 @@ def _opened(heading: str, lines: Sequence[OpeningLine]) -> str:
     heads = ["what", "shape", "times", "why"]
     tables = []
     for some in ([line for line in lines if not is_unit(line.what)], [line for line in lines if is_unit(line.what)]):
-        rows = [_row([line.what, line.shape_text, f"{line.count:,}", line.why]) for line in some]
-        tables.append(_table(heads, rows) if rows else "")
+        rows = [row([line.what, line.shape_text, f"{line.count:,}", line.why]) for line in some]
+        tables.append(table(heads, rows) if rows else "")
     main, units = tables
     folded = f"<details><summary>Units of these numbers</summary>{units}</details>" if units else ""
     return f'<h3 class="apart">{html.escape(heading)}</h3>{main}{folded}'
@@ -283,46 +293,46 @@ def _computed(model: PCAModel, settings: Mapping[str, Any], owners: Sequence[str
         "are these the largest?": largest,
     }
     tables = "".join(f"<li><code>{html.escape(owner)}</code></li>" for owner in owners)
-    return _section(
+    return section(
         "How it was computed",
         "<p>Four servers computed on secret shares of the owners' data. No server saw a value of a table.</p>"
-        f'<div class="pair"><div><h3>Eigendecomposition</h3>{_list(facts)}</div>'
-        f"<div><h3>Settings</h3>{_list(settings)}<h3>Owners</h3><ol>{tables}</ol></div></div>",
+        f'<div class="pair"><div><h3>Eigendecomposition</h3>{plain_list(facts)}</div>'
+        f"<div><h3>Settings</h3>{plain_list(settings)}<h3>Owners</h3><ol>{tables}</ol></div></div>",
     )
 
 
-def _costs(run: Account) -> str:
+def costs(run: Account) -> str:
     lines = stage_lines(run)
     rows = [
-        _row([line.name, f"{line.rounds:,}", size(line.sent), duration(line.waited)], numbers=3, skip=1)
+        row([line.name, f"{line.rounds:,}", size(line.sent), duration(line.waited)], numbers=3, skip=1)
         for line in lines
     ]
     waited = sum(line.waited for line in lines)
-    total = _row(
+    total = row(
         ["total", f"{run.rounds:,}", size(max(run.bytes_sent)), duration(waited)], numbers=3, skip=1, kind="total"
     )
-    return _section(
+    return section(
         "Costs",
         f"<p>{counted(run.rounds, 'communication round')}; {size(max(run.bytes_sent))} sent by the busiest server; "
         f"{duration(run.seconds)} on the servers, computing "
-        f"included.</p>{_table(['stage', 'rounds', 'sent', 'time in rounds'], [*rows, total], numbers=3, skip=1)}"
+        f"included.</p>{table(['stage', 'rounds', 'sent', 'time in rounds'], [*rows, total], numbers=3, skip=1)}"
         '<p class="note">Sent: by the busiest server. Time in rounds: sending and waiting for peers, mean of the four servers. '
         "Agreeing on keys is 1 round a run.</p>",
     )
 
 
-def _list(values: Mapping[str, Any]) -> str:
+def plain_list(values: Mapping[str, Any]) -> str:
     lines = "".join(
         f"<dt>{html.escape(str(name))}</dt><dd>{html.escape(str(value))}</dd>" for name, value in values.items()
     )
     return f'<dl class="plain">{lines}</dl>'
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
     return f"<section>\n<h2>{title}</h2>\n{content}\n</section>"
 
 
-def _table(heads: Sequence[str], rows: Iterable[str], numbers: int = 0, skip: int = 0) -> str:
+def table(heads: Sequence[str], rows: Iterable[str], numbers: int = 0, skip: int = 0) -> str:
     """`numbers` columns after the first `skip` are aligned to the right."""
     right = range(skip, skip + numbers)
     cells = "".join(f"<th{_number(i in right)}>{html.escape(head)}</th>" for i, head in enumerate(heads))
@@ -330,7 +340,7 @@ def _table(heads: Sequence[str], rows: Iterable[str], numbers: int = 0, skip: in
     return f'<div class="scroll"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _row(values: Sequence[Any], numbers: int = 0, skip: int = 0, tail: str = "", kind: str = "") -> str:
+def row(values: Sequence[Any], numbers: int = 0, skip: int = 0, tail: str = "", kind: str = "") -> str:
     right = range(skip, skip + numbers)
     cells = "".join(f"<td{_number(i in right)}>{html.escape(str(value))}</td>" for i, value in enumerate(values))
     return f"<tr{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{cells}{tail}</tr>"
