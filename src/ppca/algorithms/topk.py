@@ -6,15 +6,16 @@ which few components are needed: only a block Y of b columns, slightly more than
 instead of the d^2 of all-pairs. What differs from the textbook: orthonormalisation is by whitening (`whitening.py`),
 and the Ritz step is an all-pairs Jacobi.
 
-    start   Y = A (A Omega), whitened; Omega is public, so A Omega is free                               22 rounds
-            five times Y := A Y, whitened; lost directions are replaced by public ones                   79
+    start   Y = A (A Omega), whitened; Omega is public, so A Omega is free;
+            five times Y := A Y, whitened                                                                93 rounds
+            lost directions are replaced by public ones (`complete`)                                     15
     ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest have converged;
-            Y := Y V, sorted                                                                             17 + 9 a step
+            Y := Y V, sorted                                              19 + 9 per iteration; 23 + 9 after a filter
     test    |A Y - Y theta| over the K, in factors of four of the tolerance: one small number is opened  7
             0: done. The loop also ends if two late loops together gain less than a factor of four,
             or after eight loops
     filter  Y := T_m(2 A / mu - 1) Y, mu about the smallest Ritz value, every column scaled by its own
-            growth                                                                                       3 m
+            growth                                                                                       3 m + 2
             whitened, completed, made orthonormal again; continue with ritz                              36
     restart once, if the test shows that the K-th Ritz value is below 2^-8 of the first: powers of the
             part of A that the converged columns leave (`deflation.py`), completed, made orthonormal
@@ -192,7 +193,7 @@ def has_stalled(levels: list[int]) -> bool:
 
 
 async def _start(A: Any, omega: Any) -> Any:
-    """Return whitened powers of A on public random columns: 26 + 12 (POWERS - 1) + 17 rounds."""
+    """Return whitened powers of A on public random columns: 93 rounds."""
     Z = (await A.matmul((A @ omega).within(4), within=2, narrow=True)).within(2)
     Y = (await whiten_any(Z, only=Held.RIGHT)).within(2)
     Z = await A.matmul(Y, within=2, narrow=True)
