@@ -117,7 +117,7 @@ def topk(
     beside: Annotated[int, typer.Option(help="run all-pairs beside it up to this dimension")] = 0,
     tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-7,
     cases: Annotated[
-        int, typer.Option(help="instead: so many random matrices in the plaintext backend, is a wrong result accepted?")
+        int, typer.Option(help="Number of random matrices: test in plaintext whether a wrong result is accepted.")
     ] = 0,
     on_shares: Annotated[bool, typer.Option("--on-shares", help="with --cases: on four local servers")] = False,
     seed: Annotated[int, typer.Option(help="of the random matrices")] = 0,
@@ -273,7 +273,7 @@ def wide(
     components: Annotated[int, typer.Option("-k", min=1)] = 10,
     quick: Annotated[bool, typer.Option("--quick", help="150 x 2,000")] = False,
 ) -> None:
-    """Tables with more columns than rows, of three owners of rows and of columns, beside scikit-learn."""
+    """Tables with more columns than rows, of three row owners and of columns, beside scikit-learn."""
     from benchmarks import wide as bench
 
     if not bench.main(*((150, 2_000) if quick else (rows, columns)), components, output):
@@ -288,7 +288,7 @@ def vertical(
     chunks: Annotated[list[int] | None, typer.Option("--chunks", help="row chunks; repeat the option")] = None,
     ids: Annotated[int, typer.Option(min=1000, help="ids per owner in the measurement of tags")] = 10_000_000,
 ) -> None:
-    """Owners of columns: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many
+    """Column owners: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many
     ids."""
     from benchmarks import vertical as bench
 

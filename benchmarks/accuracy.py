@@ -26,24 +26,25 @@ ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
 """Maximum number of rounds of a whole job up to this many columns, at the tolerance of this benchmark."""
 
 BYTE_LIMITS = {115: 100e6}
-"""Bytes that a server may send in a whole job up to so many columns."""
+"""Maximum bytes that a server may send in a whole job, up to this number of columns."""
 
 WIDTH = 170
-"""Of the table where it does not go to a terminal."""
+"""Width of the table if the output is not a terminal."""
 
 ACCURACY_LIMITS = {"ratio_error": 1e-8, "eigenvalue_error": 1e-7, "residual": 1e-7, "orthogonality": 1e-8}
-"""What the data sets of this benchmark keep."""
+"""Quantities that data sets of this benchmark keep."""
 
 TOL = 1e-7
 """The tolerance of this benchmark."""
 
 PROMISED = {"ratio_error": 4e-7, "eigenvalue_error": 4e-7, "residual": 4e-7, "orthogonality": 1e-7}
-"""What a passed verification says of any data at this tolerance: a residual below 2 tol, of a norm of at least 1/2."""
+"""Guarantee of a passed verification at this tolerance, for any data: a residual below 2 tol, of a norm of at least
+1/2."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far a model is from the truth, see `accuracy_of`."""
+    """Distance of a model from the truth, see `accuracy_of`."""
 
     ratio_error: float
     eigenvalue_error: float

@@ -49,7 +49,7 @@ WIDE_ROWS = 12
 """Rows of an owner in jobs with more columns than rows. The rows of an owner are padded to a multiple of 32."""
 
 ID = "patient"
-LONGEST = 900.0
+MAX_SECONDS = 900.0
 """Seconds after which a job that has not ended counts as hanging: also where the machine has much else to do."""
 
 SETTLING = 60.0
@@ -89,7 +89,7 @@ class Run:
         self.chaos = Chaos(self.field, self.tally, seed, self._small, only)
 
     def _small_disk(self) -> Path | None:
-        """A small disk below the store of server 2, where that is permitted."""
+        """A small disk below the store of server 2, if that is permitted."""
         place = self.field.folder / OPERATORS[2] / "store"
         place.mkdir(mode=0o700)
         command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS},mode=700", "tmpfs", str(place)]
@@ -212,7 +212,7 @@ class Run:
             except (FederationError, OSError):
                 if self._over(job, member):
                     return
-            if time.monotonic() - began > LONGEST:
+            if time.monotonic() - began > MAX_SECONDS:
                 raise TimeoutError("a member cannot do its part")
             time.sleep(0.5)
 
@@ -236,7 +236,7 @@ class Run:
                         left.discard(owner)
                         continue
                     running[owner] = self._client(owner, path, ["--id", ID] if job.spec.data.by_columns else [])
-            if time.monotonic() - began > LONGEST:
+            if time.monotonic() - began > MAX_SECONDS:
                 raise TimeoutError("an owner cannot contribute")
             time.sleep(0.2)
         for process in running.values():
@@ -273,13 +273,13 @@ class Run:
 
     def _await_end(self, job: ProposedJob, member: MemberClient, began: float) -> None:
         while not self._over(job, member):
-            if time.monotonic() - began > LONGEST:
+            if time.monotonic() - began > MAX_SECONDS:
                 raise TimeoutError(f"it has not ended: {member.job_state(job)}")
             self._resume(job, member)
             time.sleep(0.2)
 
     def _resume(self, job: ProposedJob, member: MemberClient) -> None:
-        """Resume a held job, as an operator does who has read why it is held."""
+        """Resume a held job, as an operator does that has read why it is held."""
         with contextlib.suppress(FederationError, OSError):
             if member.job_state(job).stage == HELD:
                 with contextlib.closing(self.field.member(OPERATORS[-1])) as operator:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 Folder = Path | None
-"""Where the files are; None if the user named no folder."""
+"""Folder of the files; None if the user named none."""
 
 
 class MissingData(FileNotFoundError):

@@ -143,7 +143,7 @@ def measure_matrix(
     budget: float,
     **variant: Any,
 ) -> Row:
-    """The solver on this matrix, |A|_F in (1/2, 1]; `source` says where it comes from."""
+    """The solver on this matrix, |A|_F in (1/2, 1]; `source` is its origin."""
     d, packets = len(A), share(A, FIXED)
     iterations = plain_iterations(A, solver, tol, **variant) if solver != "allpairs" else 0
     probe = None

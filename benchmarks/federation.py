@@ -1,9 +1,9 @@
 """`ppca bench federation`: what a job costs over a federation of processes, beside local servers; and over slow links,
 measured.
 
-Servers talk TLS with pinned keys; `wan` puts a proxy before every mesh port, with so many milliseconds one way and so
-many bits a second in each direction of a link. Predicted: time here, plus rounds times the delay, plus the bytes of the
-busiest link.
+Servers talk TLS with pinned keys; `wan` puts a proxy before every mesh port, with a delay in milliseconds one way and a
+limit of bits per second in each direction of a link. Predicted: time here, plus rounds times the delay, plus the bytes
+of the busiest link.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Row:
 
 
 def table_of(data: Path | None, d: int, rows: int) -> tuple[str, NDArray[np.float64]]:
-    """N-BaIoT where it is present and has the columns, else synthetic data of that shape."""
+    """N-BaIoT if it is present and has the columns, else synthetic data of that shape."""
     if data is not None and d == 115:
         with contextlib.suppress(OSError):
             found = np.concatenate(DATA_SETS["N-BaIoT"](data))

@@ -43,13 +43,13 @@ HELD = 10.0
 THREADS = 4
 """Threads of a flood that waits for answers."""
 
-LONGEST = 900.0
+MAX_SECONDS = 900.0
 """Seconds after which a job that has not ended counts as not done."""
 
 
 @dataclass
 class Row:
-    """What one flood did. times: seconds of each honest job that was done."""
+    """Result of one flood. times: seconds of each honest job that was done."""
 
     flood: str
     jobs: int
@@ -165,7 +165,7 @@ class Floods:
                 lambda: member.approve(job),
                 lambda: contribute(member, job, self.table),
             ]
-            while time.monotonic() < began + LONGEST:
+            while time.monotonic() < began + MAX_SECONDS:
                 try:
                     while steps:
                         steps[0]()

@@ -1,6 +1,6 @@
 """`ppca bench fuzz`: malformed inputs of servers, owners and a federation. Each is refused by name, or is good.
 
-An input is made from a good one by cutting, flipping, repeating and joining bytes or, where there is structure, by
+An input is made from a good one by cutting, flipping, repeating and joining bytes or, if it has a structure, by
 putting wrong values into it (a number where a list was, 10^20, -1). It depends on its number only, so a finding can be
 repeated. Every target runs in a process of its own with bounded memory; what is neither accepted nor refused with the
 error it is meant to raise is a finding, and so is a crash, or an input that takes longer than `PATIENCE`.
@@ -62,7 +62,7 @@ MAX_INPUT = 1 << 20
 
 @dataclass
 class Tally:
-    """What became of a target's inputs."""
+    """Outcomes of the inputs of a target."""
 
     target: str
     inputs: int = 0
@@ -167,7 +167,7 @@ def store_seeds() -> list[bytes]:
 
 def feed_facts(content: bytes, number: int, folder: Path) -> None:
     (folder / "shared.json").write_bytes(content)
-    """What is accepted must also be usable in the ways of the commands."""
+    """Check that accepted inputs can be used as the commands use them."""
     facts = SharedFacts.load(folder / "shared.json")
     np.ldexp(1.0, np.asarray(facts.scale_exponents, np.int64))
     opening_lines(facts.audit)
@@ -232,7 +232,7 @@ TARGETS: dict[str, Target] = {
 
 
 def run_target(name: str, first: int, count: int, most: int = 5) -> Tally:
-    """Feed inputs of a target; at most so many findings are kept."""
+    """Feed inputs of a target; keep a limited number of findings."""
     target, tally = TARGETS[name], Tally(name)
     seeds = target.seeds()
     begin = time.perf_counter()

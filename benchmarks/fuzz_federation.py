@@ -163,10 +163,10 @@ def _door(folder: str) -> Admission:
     place = Path(folder) / "mailbox"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    door = Admission(Mailbox(place), lambda: MEMBERSHIP, Policy(jobs_per_member=2), 1 << 24)
+    admission = Admission(Mailbox(place), lambda: MEMBERSHIP, Policy(jobs_per_member=2), 1 << 24)
     for item in story(jobs()[0])[:9]:
-        door.admit(item, item.header.author)
-    return door
+        admission.admit(item, item.header.author)
+    return admission
 
 
 def admission_seeds() -> list[bytes]:
@@ -340,7 +340,7 @@ def evidence_seeds() -> list[bytes]:
 
 
 class Faults(logging.Handler):
-    """What the server of the server could not answer properly; a request that is no HTTP is no fault of it."""
+    """Requests that the server could not answer properly. A request that is not HTTP is not its fault."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -352,7 +352,7 @@ class Faults(logging.Handler):
             self.found.append(f"{kind.__name__}: {record.getMessage()}")
 
 
-class Door:
+class ApiServer:
     """A server with a job, served with real TLS by a thread of this process."""
 
     def __init__(self) -> None:
@@ -418,13 +418,13 @@ class Door:
 
 
 @functools.lru_cache(maxsize=1)
-def door() -> Door:
-    return Door()
+def api_server() -> ApiServer:
+    return ApiServer()
 
 
-def feed_door(content: bytes, number: int, folder: Path) -> None:
+def feed_api(content: bytes, number: int, folder: Path) -> None:
     """A request, or something like it; every hundredth time the server must still greet."""
-    server = door()
+    server = api_server()
     answer = server.say(content)
     if answer.startswith(b"HTTP/1.1 500"):
         raise RuntimeError(answer[:100].decode(errors="replace"))

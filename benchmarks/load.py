@@ -1,6 +1,6 @@
 """`ppca bench load`: many small jobs of many owners at once, over four server processes.
 
-Every job belongs to one owner, who computes for itself on a small table. All jobs are submitted as fast as the owners
+Every job belongs to one owner, which computes for itself on a small table. All jobs are submitted as fast as the owners
 can; every owner acts in a thread of its own. Stated: how long submitting took, jobs per minute, the order in which jobs
 were started, attempts, the peak memory of each server, and the processor time of a job. `--flood` opens idle
 connections to the API and mesh ports of all servers meanwhile.
@@ -43,7 +43,7 @@ LOOK = 1.0
 
 @dataclass
 class Load:
-    """What a run showed. The memory of a server is that of its process, without workers."""
+    """Results of a run. The memory of a server is that of its process, without workers."""
 
     jobs: int
     owners: int
@@ -237,7 +237,8 @@ def out_of_order(starts: dict[str, list[tuple[int, int]]]) -> int:
 
 @contextlib.contextmanager
 def flooded(field: Field, rate: int) -> Any:
-    """Open so many idle connections a second to the API and the mesh ports, and leave each open for ten seconds."""
+    """Open this number of idle connections per second to the API and the mesh ports, and leave each open for ten
+    seconds."""
     over = threading.Event()
 
     def flood(port: int) -> None:

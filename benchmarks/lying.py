@@ -1,9 +1,9 @@
 """A server that lies below the protocol: for a while, its frames to the other servers are wrong.
 
-The server processes of `ppca bench chaos` load this module when they start (`adversary.altered_servers`). A file says how a
-server lies; an empty or missing file means that it does not. Honest servers must refuse such a frame by the server and the step;
-the attempt fails and is repeated. Payloads of the right size with other numbers are left out: a server that changes its messages
-inside the protocol can falsify a result (docs/security/threat-model.md).
+The server processes of `ppca bench chaos` load this module when they start (`adversary.altered_servers`). A file says
+how a server lies; an empty or missing file means that it does not. Honest servers must refuse such a frame by the
+server and the step; the attempt fails and is repeated. Payloads of the right size with other numbers are left out: a
+server that changes its messages inside the protocol can falsify a result (docs/security/threat-model.md).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def altered(frame: bytes, way: str, draw: random.Random) -> bytes:
 
 
 class _Lies:
-    """What the file says, and the count of wrong frames, which is the size of the file beside it."""
+    """Content of the file, and the count of wrong frames, which is the size of the file beside it."""
 
     def __init__(self, place: Path) -> None:
         self._place, self._way, self._due = place, "", 0.0

@@ -1,4 +1,5 @@
-"""Malformed inputs, each made from a good one and its number: bytes are changed, or values where there is structure."""
+"""Malformed inputs, each made from a good one and its number: bytes are changed, or values if the input has a
+structure."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ Refusals = tuple[type[Exception], ...]
 
 @dataclass(frozen=True)
 class Target:
-    """What is fed: good inputs to start from, the function that takes them, and the errors with which it may refuse
+    """A target: good inputs to start from, the function that takes them, and the errors with which it may refuse
     one."""
 
     seeds: Callable[[], list[bytes]]

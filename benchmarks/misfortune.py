@@ -1,4 +1,5 @@
-"""What happens to a federation: kills of any process, cut, closed and slow links, frozen servers, full disks, attacks.
+"""Inject faults into a federation: kills of any process, cut, closed and slow links, frozen servers, full disks,
+attacks.
 
 Each at random moments, one after the other; kills of clients besides. The attacks are in `adversary`.
 """
@@ -41,7 +42,7 @@ FROZEN = (0.5, 12.0)
 
 @dataclass
 class Tally:
-    """What was done, and what came of it."""
+    """One injected fault and its outcome."""
 
     done: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
@@ -98,7 +99,7 @@ class Chaos(threading.Thread):
         self.join()
 
     def _actions(self) -> list[tuple[int, str, Callable[[], bool]]]:
-        """What can happen: weight, name, and what does it."""
+        """Return the possible faults: weight, name and function."""
         return [
             (6, "kill of a server", self._kill_server),
             (5, "kill of a client", self._kill_client),

@@ -1,7 +1,7 @@
 """An eigendecomposition in MP-SPDZ, from built trees that the user names: Rep3 (semi-honest) and Rep4 (malicious),
 128-bit ring.
 
-Two programs: `ppca_jacobi.mpc` is what a user who knows the framework would write first, `ppca_jacobi_tuned.mpc` the
+Two programs: `ppca_jacobi.mpc` is what a user that knows the framework would write first, `ppca_jacobi_tuned.mpc` the
 best that we know. A program is compiled and run in a folder of its own; the tree is only read. Time, rounds and bytes
 are those of MP-SPDZ's own timer around the decomposition, of the slowest party. Channels are TLS; a tree that was built
 with -DINSECURE also has plain ones (its option -u).

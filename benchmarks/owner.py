@@ -35,7 +35,7 @@ CHUNK = 1 << 15
 REPEATS = 2
 
 MAX_RATIO, MAX_MEMORY = 2.0, 1 << 30
-"""What a pass may take: of the time of the floor, and bytes."""
+"""Limits of a pass: multiples of the minimum time, and bytes."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ def write(path: Path, rows: int, mean: NDArray[np.float32], factor: NDArray[np.f
 
 
 def write_rows(path: Path, rows: int, columns: int, make: Callable[[int], NDArray[Any]]) -> None:
-    """A .npy file of float32 of any length; `make` gives so many rows of it at a time."""
+    """A .npy file of float32 of any length; `make` returns a given number of its rows at a time."""
     with path.open("wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (rows, columns)}
         np.lib.format.write_array_header_1_0(file, header)

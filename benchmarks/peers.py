@@ -20,7 +20,7 @@ from typing import Any
 #: `spu` 0.9.5 asks for numpy < 2 and jax from 0.4.16 to 0.4.34, but fails to import with jax 0.4.26: 0.4.30 and 0.4.34
 #: were tried and work.
 REQUIREMENTS = ("spu>=0.9.5,<0.10", "numpy>=1.26,<2", "jax[cpu]>=0.4.30,<=0.4.34")
-#: Python versions for which `spu` 0.9 has wheels; it has no source distribution.
+#: Python versions for which `spu` 0.9 has wheels; a source distribution does not exist.
 PYTHON_VERSIONS = ((3, 11), (3, 10))
 INSTALL_TIMEOUT = 1800.0
 RUN_TIMEOUT = 3600.0

@@ -117,7 +117,7 @@ def pass_on_dask(folder: str, workers: str) -> dict[str, Any]:
 
 
 class _Clock:
-    """What a block takes: seconds, processor seconds of this process, and its peak memory."""
+    """Costs of a block: seconds, processor seconds of this process, and its peak memory."""
 
     found: dict[str, Any]
 

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.spu_parties import PARTIES, Parties, runtime_config
 
 NORM = 64.0
-SMALLEST = 2.0**-20
+MIN_VALUE = 2.0**-20
 """Added to the squares, so that a pair of zeros does not divide by zero."""
 
 
@@ -44,7 +44,7 @@ def step(A: Any, V: Any) -> tuple[Any, Any]:
     h, e = diagonal[m:] - diagonal[:m], 2 * jnp.diagonal(A[:m, m:])
     negative = h < 0
     h, e = jnp.where(negative, -h, h), jnp.where(negative, -e, e)
-    r = jax.lax.rsqrt(h * h + e * e + SMALLEST)
+    r = jax.lax.rsqrt(h * h + e * e + MIN_VALUE)
     u = 0.5 + 0.5 * h * r  # the square of the cosine
     w = jax.lax.rsqrt(u)
     c, s = u * w, 0.5 * e * r * w
@@ -59,7 +59,7 @@ def step(A: Any, V: Any) -> tuple[Any, Any]:
 
 
 def decomposition(A: Any, V: Any, steps: int) -> tuple[Any, Any]:
-    """Eigenvalues, and eigenvectors as rows, after so many steps."""
+    """Eigenvalues, and eigenvectors as rows, after a number of steps."""
     import jax
     import jax.numpy as jnp
 

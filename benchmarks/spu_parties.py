@@ -183,7 +183,7 @@ class Parties:
             link.close()
 
     def answers(self) -> list[Any]:
-        """One message from each party, by rank; the first failure, whoever reports it, is raised."""
+        """One message from each party, by rank; the first failure, whichever party reports it, is raised."""
         received: dict[int, Any] = {}
         deadline = time.monotonic() + PATIENCE
         while waiting := {self.connections[rank]: rank for rank in range(PARTIES) if rank not in received}:

@@ -1,4 +1,4 @@
-"""How long the stages of a job took, on the slowest of the four servers."""
+"""Measure how long the stages of a job took, on the slowest of the four servers."""
 
 from __future__ import annotations
 

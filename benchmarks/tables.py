@@ -1,4 +1,5 @@
-"""Fills the tables of docs/evaluation/benchmarks.md and docs/concepts/column-owners.md from the JSON that the measurements wrote.
+"""Fills the tables of docs/evaluation/benchmarks.md and docs/concepts/column-owners.md from the JSON that the
+measurements wrote.
 
 A table whose JSON is not in the folder is left as it is. No figure is typed by hand.
 """
@@ -192,7 +193,7 @@ def vertical_times(data: dict[str, Any]) -> str:
 
 
 PAPER_ROWS, PAPER_SECONDS = 195_177, 50.2
-"""Of the paper's MOOC-10: rows, and seconds of its covariance step."""
+"""MOOC-10 of the paper: rows, and seconds of its covariance step."""
 
 
 def beside_the_paper(jobs: list[dict[str, Any]]) -> str:

@@ -31,7 +31,7 @@ from ppca.web.report import duration
 
 BITS = 64
 MIN_SECONDS = 2e-3
-"""Of one timing: calls are repeated to fill it."""
+"""Minimum seconds of one timing: calls are repeated to fill it."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`ppca bench topk`: the K largest eigenpairs of large matrices on shares, beside all-pairs where that is feasible.
+"""`ppca bench topk`: the K largest eigenpairs of large matrices on shares, beside all-pairs if that is feasible.
 
 Rounds and bytes are exact; seconds are of this machine. Matrices are made: a known spectrum turned by random
 reflections, or the correlation of real data. Every size is measured on servers of its own, so that peak memory (VmHWM
@@ -39,7 +39,7 @@ REFLECTIONS = 3
 """Householder reflections that turn a diagonal matrix: every entry is then filled, for d^2 work."""
 
 MISTAKE = 2.0
-"""A result is wrong if its residual is above so many times what verification allows, or if an eigenvalue that the
+"""A result is wrong if its residual is above this multiple of what verification allows, or if an eigenvalue that the
 certificate excludes is missing."""
 
 

@@ -1,6 +1,6 @@
 """`ppca bench wide`: joint PCA of a table with more columns than rows, beside scikit-learn on the joint table.
 
-Three owners of rows and three of columns, raw and standardised, each job on servers of its own, so that peak memory
+Three row owners and three of columns, raw and standardised, each job on servers of its own, so that peak memory
 (VmHWM) is that of one job. The table is like gene expression: a few programs that many columns take part in, noise,
 means and scales that differ. Seconds are of this machine, with all servers and all owners on it.
 """

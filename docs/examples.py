@@ -1,6 +1,6 @@
 """The example files of deploy/example: what the commands write, for members that do not exist.
 
-Their keys are hashes of words: nobody knows a private key to them. No example is signed.
+Their keys are hashes of words: no one knows a private key to them. No example is signed.
 """
 
 from __future__ import annotations

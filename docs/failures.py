@@ -1,9 +1,10 @@
-"""Compute how likely a local truncation fails in a fit, by running fits on shares and adding up the probability of every one.
+"""Compute how likely a local truncation fails in a fit, by running fits on shares and adding up the probability of
+every one.
 
-A local truncation of a value v with F fractional bits fails in each of its two splits with probability |v| 2^(F - k), k = 128 or
-64 bits of the ring. A narrow product with the promise |v| < 2^span fails in each split that it makes with |v| 2^-(span + 41).
-Everything else is exact. The fits run on four servers in one thread; `counting` looks at every local truncation of the code that
-servers run, with the value that it truncates.
+A local truncation of a value v with F fractional bits fails in each of its two splits with probability |v| 2^(F - k), k
+= 128 or 64 bits of the ring. A narrow product with the promise |v| < 2^span fails in each split that it makes with |v|
+2^-(span + 41). Everything else is exact. The fits run on four servers in one thread; `counting` looks at every local
+truncation of the code that servers run, with the value that it truncates.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Tally:
     waiting: dict[int, Any] = field(default_factory=dict)
 
     def add(self, result: Shares, unit: float) -> None:
-        """A truncation with this result, told by every server; unit: failure probability of one split, per size of a value."""
+        """A truncation with this result, told by every server; unit: failure probability of one split, per size of a
+        value."""
         server = result.party.seat
         number = self.seen[server]
         self.seen[server] += 1
@@ -155,13 +157,14 @@ class OneThread:
 
 
 OTHER_DATA = 2.0
-"""Values are normalised before they are truncated; other data may have larger ones than the runs that are counted, up to this."""
+"""Values are normalised before they are truncated; other data may have larger ones than the runs that are counted, up
+to this."""
 
 ITERATIONS = decomposition.FALLBACK_ITERATIONS
-"""Of all-pairs in the runs that are counted: more than any fit took."""
+"""Iterations of all-pairs in the counted runs: more than any fit took."""
 
 LOOPS = 8
-"""Of topk: where it gives up."""
+"""Maximum number of loops of topk."""
 
 COUNTED = (12, 24)
 """Columns of the runs that are counted; those of topk have 4 times as many."""
@@ -181,7 +184,8 @@ MISSING = "correlation, missing values as the joint mean"
 
 
 def rows(d: int, missing: bool = False) -> list[Any]:
-    """Two owners' rows with a spectrum that falls geometrically to 1e-6: of all spectra of the tests the largest sum."""
+    """Two owners' rows with a spectrum that falls geometrically to 1e-6: of all spectra of the tests the largest
+    sum."""
     random = np.random.default_rng(d)
     Q, _ = np.linalg.qr(random.standard_normal((d, d)))
     X = random.standard_normal((4 * d, d)) * np.sqrt(np.geomspace(1, 1e-6, d)) @ Q.T
@@ -200,8 +204,8 @@ def counted(d: int, missing: bool = False, **parameters: Any) -> Tally:
 def unnoticed(few: Tally, more: Tally, d: int) -> float:
     """The probability of a failure outside iteration and verification at d columns, from two runs.
 
-    Every truncation is bounded by its largest value in both runs, times OTHER_DATA, times its number of elements, which is
-    constant or grows as d or d^2.
+    Every truncation is bounded by its largest value in both runs, times OTHER_DATA, times its number of elements, which
+    is constant or grows as d or d^2.
     """
     pairs = zip(
         *([one for one in tally.truncations if one.phase == REST] for tally in (few, more)),
@@ -260,14 +264,15 @@ def table() -> str:
         lines.append(f"| {name} | " + " | ".join(map(power_of_two, many)) + f" | {then} |")
     safe = [d for d, probability in zip(SHOWN, wrong, strict=True) if probability < 2.0**-40]
     said = (
-        f"A wrong result of row owners that nobody notices has a probability below 2^-40 per fit up to {safe[-1]:,} columns"
+        f"A wrong result of row owners that remains undetected has a probability below 2^-40 per fit up to {safe[-1]:,} columns"
         + ("." if safe[-1] == SHOWN[-1] else f", and below {power_of_two(wrong[-1])} at {SHOWN[-1]:,}.")
     )
     return "\n".join([*lines, "", said, "", passed(found)])
 
 
 def passed(found: dict[str, tuple[str, list[float]]]) -> str:
-    """How often verification may pass a failure in the iteration without changing the sentence about wrong results."""
+    """Number of times that verification may pass a failure in the iteration without changing the sentence about wrong
+    results."""
     likely = max(max(many) for name, (_, many) in found.items() if name.startswith(ITERATION))
     return (
         f"The iteration fails with a probability below {power_of_two(likely)}. If verification passes at most one such failure "

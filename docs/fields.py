@@ -1,4 +1,5 @@
-"""Meaning of every field of job.toml, federation.toml and server.toml, and of every route. `site_pages` refuses gaps."""
+"""Meaning of every field of job.toml, federation.toml and server.toml, and of every route. `site_pages` refuses
+gaps."""
 
 from __future__ import annotations
 
@@ -150,7 +151,7 @@ MEANINGS: dict[str, dict[str, str]] = {
 """Class -> field -> meaning."""
 
 ROUTES: dict[tuple[str, str], str] = {
-    ("GET", "/v1/hello"): "Who this server is: its federation, revision, build and clock.",
+    ("GET", "/v1/hello"): "Identity of this server: its federation, revision, build and clock.",
     ("GET", "/v1/objects/{digest}"): "One signed object. `HEAD` tells whether it is there.",
     ("PUT", "/v1/objects/{digest}"): "Store a signed object. Safe to repeat.",
     ("GET", "/v1/jobs"): "The jobs in which the asking member has a part, with their states.",

@@ -1,8 +1,8 @@
-"""Writes what the pages say twice from the one place where it is said once, between markers.
+"""Generate the parts of pages between markers from their single source in the code.
 
-Costs come from the declarations and from lock-step runs, the protocols of docs/reference/protocols.md from the docstrings
-that are the protocols, the index in docs/development/modules.md from the first sentence of every module and native file.
-The files of deploy/example are written whole (`examples`).
+Costs come from the declarations and from lock-step runs, the protocols of docs/reference/protocols.md from the
+docstrings that are the protocols, the index in docs/development/modules.md from the first sentence of every module and
+native file. The files of deploy/example are written whole (`examples`).
 
     python -m docs.generate             writes
     python -m docs.generate --check     writes nothing, exit code 1 if something is out of date
@@ -111,7 +111,8 @@ OPERATIONS: dict[str, Callable[[SecretArray, SecretArray], Any]] = {
 
 
 def measure(operation: Callable[[SecretArray, SecretArray], Any]) -> tuple[int, int]:
-    """Rounds, and bytes of the busiest server, of one operation on N elements: four servers in one thread, no network."""
+    """Rounds, and bytes of the busiest server, of one operation on N elements: four servers in one thread, no
+    network."""
     values = np.random.default_rng(0).uniform(0.5, 2.0, (2, N))
     packets = [share(one) for one in values]
     parties = local_parties()
@@ -279,7 +280,7 @@ def counts_table() -> str:
 
 
 def docstring(source: str) -> str:
-    """Of a module of src/ppca/protocol, or of a function in it: "module.function"."""
+    """Name of a module of src/ppca/protocol, or of a function in it: "module.function"."""
     module, _, function = source.partition(".")
     tree = ast.parse((PROTOCOL / f"{module}.py").read_text())
     nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
@@ -361,7 +362,7 @@ def modules_tables() -> str:
 
 
 def components_table() -> str:
-    """What `ppca bench components -o docs` measured."""
+    """Results of `ppca bench components -o docs`."""
     rows = textbook.load(ROOT / "docs" / "components.json")
     return markdown(list(textbook.HEADINGS), [textbook.cells(row) for row in rows], {1, 3, 4, 5, 6})
 
@@ -395,7 +396,7 @@ def replaced(text: str, name: str, new: str) -> str:
 
 
 def stale(write: bool = False, *, slow: bool = True) -> Iterator[str]:
-    """What is out of date; with `write` it is brought up to date. slow: look at SLOW parts, too."""
+    """Return the parts that are out of date; with `write`, update them. slow: look at SLOW parts, too."""
     for file, text in examples.files().items():
         path = ROOT / file
         if not path.exists() or path.read_text() != text:

@@ -1,7 +1,8 @@
-"""Writes the generated pages of the reference: commands from Typer, files from their models, errors, metrics and routes.
+"""Writes the generated pages of the reference: commands from Typer, files from their models, errors, metrics and
+routes.
 
-They are made when the site is built and are not kept in the repository, so they are always those of the code. `fields` has the
-meaning of every field; a field without one, or a meaning without a field, is an error.
+They are made when the site is built and are not kept in the repository, so they are always those of the code. `fields`
+has the meaning of every field; a field without one, or a meaning without a field, is an error.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ ROOT_PAGES = {
     "CHANGELOG.md": "../development/changelog.md",
     "SECURITY.md": "../security/reporting.md",
 }
-"""Pages of the root of the repository that the site shows, too -> their page there, seen from another folder of pages."""
+"""Pages of the root of the repository that the site shows, too -> their page there, seen from another folder of
+pages."""
 
 EXAMPLES = ("job.toml", "federation.toml", "server.toml")
 UNSAID = object()

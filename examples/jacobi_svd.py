@@ -13,7 +13,7 @@ Corrections to the printed text: A = G'G is taken from the current G, V is not r
 are, and the stop test is the sum of squares.
 
 Accuracy in 40 fractional bits, |G|_F <= 1. G = (G V) V' holds to the last bits whatever the rotations did. Columns are
-orthogonal to tol: a singular value s is right to tol / s (or sqrt(tol), where that is less), u_i'u_j to tol / (s_i
+orthogonal to tol: a singular value s is right to tol / s (or sqrt(tol), if that is less), u_i'u_j to tol / (s_i
 s_j). Singular values below 2^-30 have u = 0: they are noise. Entries of G'G have 56 fractional bits, so that columns as
 short as 2^-25 still find their angle.
 """
@@ -82,10 +82,9 @@ async def svd_jacobi(
 ) -> SVD:
     """Singular value decomposition of a shared m x n matrix with |G0|_F <= 1 and 40 fractional bits; identity is n x n.
 
-    tol: stop when the off-diagonal of (G0 V)'(G0 V) has Frobenius norm below it (n 2^-40 is the noise); one bit is opened
-    per check (four a sweep).
-    max_iterations: give up after so many steps (None: 30 sweeps). fixed_iterations: make so many and open nothing.
-    `iterations` of the result counts steps.
+    tol: stop when the off-diagonal of (G0 V)'(G0 V) has Frobenius norm below it (n 2^-40 is the noise); one bit is
+    opened per check (four a sweep). max_iterations: maximum number of steps (None: 30 sweeps). fixed_iterations: make
+    exactly this number and open nothing. `iterations` of the result counts steps.
     """
     m, n = G0.shape
 

@@ -93,7 +93,7 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="session")
 def ports() -> Iterator[None]:
-    """Give each worker its own ports, also beside other runs of the tests: nobody binds one between `free_ports` and its use."""
+    """Give each worker its own ports, also beside other runs of the tests: no one binds one between `free_ports` and its use."""
     slices = 40
     with ExitStack() as held, pytest.MonkeyPatch.context() as patch:
         for number in range(slices):

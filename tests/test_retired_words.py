@@ -37,6 +37,14 @@ Whoever has the folder has the result.
 ```
 """
 
+TEMPLATE = """<p class="who">{{ who }} No news</p>
+<p>Nobody knows <b>who</b> said it.</p>
+"""
+
+SETTINGS = """# The door of the server.
+who = "nobody"
+"""
+
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
@@ -44,6 +52,8 @@ Whoever has the folder has the result.
         ("planted.py", PYTHON, {(4, "MOST_ROWS"), (5, "Of"), (7, "who"), (8, "Whether"), (10, "so many")}),
         ("planted.hpp", CPP, {(1, "seat"), (1, "in place of"), (2, "room")}),
         ("planted.md", PAGE, {(3, "Whoever")}),
+        ("planted.html", TEMPLATE, {(2, "who")}),
+        ("planted.toml", SETTINGS, {(1, "door")}),
     ],
 )
 def test_planted_words_are_found(tmp_path: Path, name: str, text: str, expected: set[tuple[int, str]]) -> None:

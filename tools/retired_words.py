@@ -22,7 +22,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-CLEAN = ("native", "src")
+CLEAN = (
+    *("native", "src", "benchmarks", "examples", "deploy"),
+    *("docs/concepts", "docs/development", "docs/evaluation", "docs/reference", "docs/security"),
+    *("docs/fields.py", "docs/failures.py", "docs/generate.py", "docs/site_pages.py", "docs/how-to/operate.md"),
+    *("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "README.md"),
+)
 """Folders and files without retired words. `make lint` checks them."""
 
 COORDINATES = ("src/ppca/protocol", "src/ppca/transport", "src/ppca/native", "native", "tools/retired_words.py")
@@ -42,7 +47,7 @@ class Retired(NamedTuple):
 
 RETIRED = (
     Retired(
-        r"(What|Where|Who|Whether|How|Why)\b",
+        r"(What|Where|Who|Whether|How|Why|Which|Whose|When)\b",
         "a verb in the imperative, or a noun phrase that stands alone",
         docstring_start=True,
     ),
@@ -61,6 +66,10 @@ RETIRED = (
     Retired(r"\b[Ee]rrands?\b", "task"),
     Retired(r"\b(room|rooms|house)\b", "package, layer; span, headroom"),
     Retired(r"\b[Cc]onductors?\b", "job runner"),
+    Retired(r"\b(doors?|desks?)\b", "API, authorisation; member client, page"),
+    Retired(r"\b[Pp]ortions?\b", "part, chunk"),
+    Retired(r"\bsay the same again\b", "run the same command again"),
+    Retired(r"\bwhat became of\b", "the outcome of"),
     Retired(r"\bno matter of\b|\bfor ever\b|\bhere and now\b", "the plain statement"),
     Retired(r"\b[Cc]omplaints?\b", "error"),
     Retired(r"\b(lest|whence|thereof|amidst|nought)\b", "plain English"),
@@ -125,7 +134,26 @@ def page_texts(source: str) -> Iterator[Text]:
             yield Text(number, line)
 
 
-READERS = {".py": python_texts, ".pyi": python_texts, ".hpp": cpp_texts, ".cpp": cpp_texts, ".md": page_texts}
+def template_texts(source: str) -> Iterator[Text]:
+    """Yield the lines of an HTML template without its tags and expressions."""
+    for number, line in enumerate(source.splitlines(), 1):
+        yield Text(number, re.sub(r"\{[%{#].*?[%}#]\}|<[^>]*>|<[^>]*$", " ", line))
+
+
+def setting_texts(source: str) -> Iterator[Text]:
+    """Yield the comments of a file of settings (TOML, YAML, units of systemd)."""
+    for number, line in enumerate(source.splitlines(), 1):
+        if line.lstrip().startswith("#"):
+            yield Text(number, line.lstrip("# "))
+
+
+READERS = {
+    **dict.fromkeys((".py", ".pyi"), python_texts),
+    **dict.fromkeys((".hpp", ".cpp"), cpp_texts),
+    ".md": page_texts,
+    ".html": template_texts,
+    **dict.fromkeys((".toml", ".yml", ".yaml", ".service", ".socket"), setting_texts),
+}
 
 
 def found_in(path: Path) -> Iterator[Found]:
@@ -149,7 +177,7 @@ def found_in(path: Path) -> Iterator[Found]:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and RETIRED_NAMES.search(node.id):
                 yield Found(relative, node.lineno, node.id, "MAX_..., MIN_...", "names")
-    if path.suffix != ".md":
+    if path.suffix not in (".md", ".html"):
         lines = source.splitlines()
         for text in READERS[path.suffix](source):
             for number in range(text.line, text.line + text.text.count("\n") + 1):

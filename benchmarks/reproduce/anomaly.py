@@ -1,4 +1,4 @@
-"""Attacks on devices (N-BaIoT) found by the reconstruction error of benign traffic, on shares, with a model that nobody
+"""Attacks on devices (N-BaIoT) found by the reconstruction error of benign traffic, on shares, with a model that no one
 holds.
 
 1. Benign rows of every device are split into training and test; rows under attack are never trained on.
@@ -85,9 +85,9 @@ def run(options: Options) -> Result:
         f"and {rows.attacked.sum():,} rows under attack.",
         "Owners share sign(x) log(1 + |x|) of every value, a public function: counts and variances of packets "
         f"spread over many powers of ten. This and the {COMPONENTS} components were chosen with the last table in "
-        "sight, which shows other choices; a service that has no attacks to look at may choose worse.",
-        "Fits and scores are computed on shares by four local servers, the model is revealed to nobody. Raw scores "
-        "are opened here because a ROC needs them; who receives the scores of many rows learns the plane of the "
+        "sight, which shows other choices; a service without examples of attacks may choose worse.",
+        "Fits and scores are computed on shares by four local servers, the model is not revealed to anyone. Raw scores "
+        "are opened here because a ROC needs them; a receiver of the scores of many rows learns the plane of the "
         "model, so a service should open flags only.",
         "Scores on shares beside scikit-learn's on the pooled rows in the clear: relative difference at most "
         f"{off['scores']:.1e}, AUC different by {off['auc']:.1e}.",
@@ -106,8 +106,8 @@ def run(options: Options) -> Result:
 
 
 def chosen(found: Traffic, attacked: int, benign: int) -> Rows:
-    """At most so many rows of every device and attack, and benign ones of every device, to train on and to test
-    with."""
+    """At most a given number of rows of every device and attack, and benign ones of every device, to train on and to
+    test with."""
     random = np.random.default_rng(0)
     training, test = np.zeros(len(found.X), bool), np.zeros(len(found.X), bool)
     for device in range(len(found.devices)):
@@ -226,7 +226,7 @@ def device_table(rows: Rows, joint: Scored, alone: dict[int, Scored], others: di
             "one other device's model, mean": cell("stranger", "{:.4f}"),
             "worst": cell("worst", "{:.4f}"),
         },
-        f"Means: {', '.join(means)}. The joint model of the others is what a device gets that has no benign traffic "
+        f"Means: {', '.join(means)}. The joint model of the others is for a device without benign traffic "
         "yet, beside the model of any single other device.",
     )
 

@@ -1,5 +1,5 @@
-"""Why the covariance must stay secret: rows recovered from an opened one, and the same attacker given only what PPCA
-opens.
+"""Show that the covariance must stay secret: rows recovered from an opened one, and the same attacker given only what
+PPCA opens.
 
 The attacks themselves are in `recovery`. All rows are real: images of 64 pixels, and customers of an insurance
 company if that file is there.
@@ -99,8 +99,8 @@ def run(options: Options) -> Result:
         "Rows count as exact if every value is right. The error is the root mean square error relative to that of "
         "guessing the mean for every row (1 is a guess), in the order of rows that fits best, as moments tell no "
         "order.",
-        f"The attacker searches for {iterations:,} iterations from one start. Where it fails, another attack may "
-        "succeed; where it succeeds, the rows were compared with the true ones.",
+        f"The attacker searches for {iterations:,} iterations from one start. If it fails, another attack may "
+        "succeed; if it succeeds, the rows were compared with the true ones.",
         "What PPCA opens is taken from fits on shares by four local servers, not simulated.",
     ]
     tables = [objective_table(objectives), count_table(counted), component_table(given), insider_table(insiders)]
@@ -334,8 +334,8 @@ def insider_table(records: list[dict[str, Any]]) -> Table:
         },
         "The attacker subtracts its own rows from the joint result. From K components it then has the others' mean "
         "and, if they have at most K + 1 rows, their whole covariance (unless a component is orthogonal to their "
-        "differences by chance). That is so of the result of any PCA, also of PPCA's: who contributes few rows "
-        "beside one large owner, or beside several who put their knowledge together, should agree to far fewer "
+        "differences by chance). That is so of the result of any PCA, also of PPCA's: an owner that contributes few rows "
+        "beside one large owner, or beside several that pool their knowledge, should agree to far fewer "
         "components than it has rows, or to another receiver. Of more rows than K + 1 the opened covariance gives "
         "more away than the result.",
     )
@@ -373,7 +373,7 @@ def picture(pictures: dict[str, Floats]) -> Plot:
         panels[row * shown].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     caption = (
         f"Rows of one job with {len(pictures['original'])} images (the first {shown}), and what the attacker makes "
-        "of what it is given. All components of so few rows are their covariance, and give the rows away like it."
+        "of what it is given. All components of such a small number of rows are their covariance, and give the rows away like it."
     )
     return Plot("rows", caption, drawn)
 

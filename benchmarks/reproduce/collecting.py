@@ -53,7 +53,7 @@ inference on shares. Receivers get the agreed result.](../figures/framework.svg)
 
 Its Figure 2, the two ways in which owners can hold parts of one table:
 
-![Left: owners of rows share sums of their rows. Right: owners of columns align their rows by id and share them in
+![Left: row owners share sums of their rows. Right: column owners align their rows by id and share them in
 chunks.](../figures/partitions.svg)
 """
 

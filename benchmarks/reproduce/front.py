@@ -38,9 +38,9 @@ def comparison(kept: dict[str, dict[str, Any]]) -> str:
         ["communication rounds", *(rounds_of(one) for one in best)],
         ["sent per server", *(size(one["bytes"]) for one in best)],
         ["largest error of an eigenvalue", *(_error(one) for one in best)],
-        ["the algorithm is", *(ALGORITHM[one["who"] == "PPCA"] for one in best)],
+        ["the algorithm is", *(ALGORITHM[one["system"] == "PPCA"] for one in best)],
     ]
-    heads = [f"eigendecomposition of a {d} x {d} matrix", *(one["who"] for one in best)]
+    heads = [f"eigendecomposition of a {d} x {d} matrix", *(one["system"] for one in best)]
     said = [markdown(heads, rows, set(range(1, len(heads)))), ""]
     pictures = [plot for plot in kept.get("table3", {}).get("plots", []) if plot["file"] == PICTURE]
     said += [_notes(kept, d), *(f"\n![{plot['caption']}](docs/evaluation/{plot['file']})" for plot in pictures)]
@@ -61,9 +61,9 @@ def _notes(kept: dict[str, dict[str, Any]], d: int) -> str:
     busy = f" with other work on it (load {machine['load']:.0f})" if machine and was_busy(machine) else ""
     said = [f"Channels are not encrypted in this table; two cores{busy}."]
     for other in sorted({one["d"] for one in _records(kept, "peers")} - {d}):
-        faster = [one for one in _best(kept, other, "plain") if one["who"] != "PPCA" and one["ratio"] < 1]
+        faster = [one for one in _best(kept, other, "plain") if one["system"] != "PPCA" and one["ratio"] < 1]
         said += [
-            f"With {other} columns {one['who']} is faster: {one['ratio']:.2g} of the time of PPCA." for one in faster
+            f"With {other} columns {one['system']} is faster: {one['ratio']:.2g} of the time of PPCA." for one in faster
         ]
     jobs = [
         f"{one['name']}{resampled(one)} {duration(sum(one[step] for step in STEPS))}, the paper "
@@ -133,9 +133,9 @@ def _data_sets(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
 def _best(kept: dict[str, dict[str, Any]], d: int, channel: str) -> list[dict[str, Any]]:
     """All-pairs, and the fastest program of every peer, on one matrix over one kind of channels."""
     measured = [one for one in _records(kept, "peers") if (one["d"], one["channel"]) == (d, channel)]
-    names = dict.fromkeys(one["who"] for one in measured)
+    names = dict.fromkeys(one["system"] for one in measured)
     return [
-        min((one for one in measured if one["who"] == name), key=lambda one: float(one["seconds"])) for name in names
+        min((one for one in measured if one["system"] == name), key=lambda one: float(one["seconds"])) for name in names
     ]
 
 
@@ -151,10 +151,10 @@ def _decomposition(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
     papers = {record["d"]: record["paper_best"] for record in _records(kept, "table4")}
     d = _dimension(kept)
     for record in _best(kept, d, "plain"):
-        ours = record["who"] == "PPCA"
+        ours = record["system"] == "PPCA"
         servers, _, threat = record["parties"].partition(", ")
         yield [
-            (f"eigendecomposition alone, d = {d}" if ours else f"the same by {record['who']}")
+            (f"eigendecomposition alone, d = {d}" if ours else f"the same by {record['system']}")
             + f": {servers} servers, {threat}",
             time_of(record),
             "",
@@ -167,12 +167,12 @@ def _decomposition(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def _ratios(kept: dict[str, dict[str, Any]]) -> str:
-    """How many times the time of PPCA each peer takes, by dimension, over plain channels and over TLS."""
+    """Return the time of each peer as a multiple of that of PPCA, by dimension, over plain channels and over TLS."""
     found: dict[int, dict[str, list[str]]] = {}
     for d, channel in dict.fromkeys((one["d"], one["channel"]) for one in _records(kept, "peers")):
         for one in _best(kept, d, channel):
-            if one["who"] != "PPCA":
-                found.setdefault(d, {}).setdefault(one["who"], []).append(f"{one['ratio']:.2g} ({channel})")
+            if one["system"] != "PPCA":
+                found.setdefault(d, {}).setdefault(one["system"], []).append(f"{one['ratio']:.2g} ({channel})")
     if not found:
         return ""
     each = "; ".join(

@@ -76,7 +76,7 @@ SETS = (
 
 @dataclass(frozen=True)
 class Tables:
-    """What is fitted: a table or a file per owner of rows, or one table whose columns are dealt out; and what it is.
+    """Data of a fit: a table or a file per row owner, or one table whose columns are dealt out; and what it is.
 
     real: distinct real rows in it; fewer than `rows` if they were resampled, 0 if they are synthetic.
     """
@@ -135,7 +135,7 @@ def _many(table: Floats, rows: int, random: np.random.Generator, folder: Path, n
 
 
 def _made(one: PaperSet, rows: int, folder: Path) -> Tables:
-    """Synthetic rows of the shape: counts for owners of columns, a few factors and noise for owners of rows."""
+    """Synthetic rows of the shape: counts for column owners, a few factors and noise for row owners."""
     note = f"synthetic, {rows:,} rows"
     if one.by_columns:
         return Tables([vertical.synthetic(rows)[:, : one.columns]], rows, note, 0)

@@ -20,10 +20,11 @@ from ppca.runtime import LocalServers
 from .result import Options
 
 TOL = 1e-7
-"""What PPCA is asked for: about the residual that MP-SPDZ's tuned program reaches with its 32 fractional bits."""
+"""Tolerance asked of PPCA: about the residual that MP-SPDZ's tuned program reaches with its 32 fractional bits."""
 
 REPEATS = 3
-"""Of our runs, which are short: the median counts. Peers take longer, and have short runs before that warm them up."""
+"""Number of runs of PPCA, which are short: the median counts. Peers take longer, and have short runs before that warm
+them up."""
 
 PROBE = (1, 3)
 """Steps of the short runs that a projection is made of."""
@@ -55,7 +56,7 @@ def ours(
             found = [measured() for _ in range(REPEATS)]
             row = asdict(sorted(found, key=lambda one: one.seconds)[REPEATS // 2])
             yield {
-                "who": "PPCA",
+                "system": "PPCA",
                 "method": "all-pairs" if solver == "allpairs" else CYCLIC,
                 "parties": PARTIES,
                 "channel": channel(tls),
@@ -102,7 +103,7 @@ def theirs(
         method = f"{CYCLIC}, {program.name}"
         options.say(f"{who}, {method}, {kind} channels, d = {d}")
         steps = steps_of(d, program)
-        named = {"who": who, "method": method, "parties": parties, "channel": kind, "d": d, "steps": steps}
+        named = {"system": who, "method": method, "parties": parties, "channel": kind, "d": d, "steps": steps}
         return named | whole(A, steps, budget, runs)
 
     tree = options.mp_spdz if tls else options.mp_spdz_plain

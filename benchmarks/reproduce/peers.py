@@ -36,7 +36,7 @@ def run(options: Options) -> Result:
 def compared(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Run of one matrix and channel, the first of which is PPCA's: each with its time relative to that, and the fastest
     peer."""
-    rivals = [(record["seconds"], record["who"]) for record in records if record["who"] != "PPCA"]
+    rivals = [(record["seconds"], record["system"]) for record in records if record["system"] != "PPCA"]
     more = {"fastest": min(rivals, default=None)}
     return [record | more | {"ratio": record["seconds"] / records[0]["seconds"]} for record in records]
 
@@ -69,7 +69,7 @@ def conditions(options: Options, budget: float) -> list[str]:
 
 def time_of(record: dict[str, Any]) -> str:
     shown = duration(record["seconds"]) + (" (projected)" if record["projected"] else "")
-    if record["who"] == "PPCA" and record["fastest"]:
+    if record["system"] == "PPCA" and record["fastest"]:
         seconds, who = record["fastest"]
         shown += behind(record["seconds"], seconds, who)
     return shown
@@ -84,7 +84,7 @@ def table(records: list[dict[str, Any]]) -> Table:
         "One eigendecomposition, all pairs",
         records,
         {
-            "who": lambda r: r["who"],
+            "system": lambda r: r["system"],
             "method": lambda r: r["method"],
             "parties, threat model": lambda r: r["parties"],
             "channels": lambda r: r["channel"],
@@ -108,7 +108,7 @@ def like_for_like(records: list[dict[str, Any]]) -> Table:
         "Like for like: cyclic Jacobi on both sides, one step",
         list(_steps(records)),
         {
-            "who": lambda r: r["who"],
+            "system": lambda r: r["system"],
             "parties, threat model": lambda r: r["parties"],
             "channels": lambda r: r["channel"],
             "d": cell("d"),
@@ -151,12 +151,12 @@ def _megabytes(record: dict[str, Any]) -> float:
 
 
 def plot(records: list[dict[str, Any]]) -> Plot:
-    """Of one kind of channels, the plain ones, and of every peer its best program."""
+    """Return the records over plain channels, with the best program of each peer."""
     drawn, panels = figure("Seconds here", "Rounds (SPU: messages)", "MB sent per party", height=3.2)
     shown = [one for one in records if one["channel"] == "plain" and not _beaten(one, records)]
-    names = list(dict.fromkeys((record["who"], record["method"]) for record in shown))
+    names = list(dict.fromkeys((record["system"], record["method"]) for record in shown))
     by_name = [
-        (f"{who}, {method}", [one for one in shown if (one["who"], one["method"]) == (who, method)])
+        (f"{who}, {method}", [one for one in shown if (one["system"], one["method"]) == (who, method)])
         for who, method in names
     ]
     for panel, value in zip(panels, (_seconds, _rounds, _megabytes), strict=True):
@@ -172,5 +172,5 @@ def plot(records: list[dict[str, Any]]) -> Plot:
 
 def _beaten(record: dict[str, Any], records: list[dict[str, Any]]) -> bool:
     """Return whether it is the simple program of a framework that also ran the tuned one."""
-    tuned = {one["who"] for one in records if one["method"].endswith("tuned")}
-    return bool(record["method"].endswith("simple") and record["who"] in tuned)
+    tuned = {one["system"] for one in records if one["method"].endswith("tuned")}
+    return bool(record["method"].endswith("simple") and record["system"] in tuned)

@@ -2,13 +2,14 @@
 
 What the attacker knows of n rows X (n x d) with mean m: a factor B (k x d) of their scatter, and where the rest lies.
 
-    X = 1 m' + Q B + E      Q (n x k) unknown, with orthonormal columns orthogonal to 1;  Q'E = 0, E V' = 0, |E|^2 = rest
+    X = 1 m' + Q B + E      Q (n x k) unknown, with orthonormal columns orthogonal to 1;  Q'E = 0, E V' = 0, |E|^2 =
+    rest
 
 - From the covariance C: B'B = (n - 1) C, k is its rank and E = 0. Every Q gives rows with the same C, so the attacker
   must know something else of the rows.
 - From k components V, their variances, the mean and the total variance: B = sqrt((n - 1) L) V, and E is what is left
   out.
-- Who also knows all rows but n: see `without_own`.
+- An attacker that also knows all rows but n: see `without_own`.
 
 What it knows here: every value is a whole number between known bounds. The search is for a matrix that lies in both
 sets, the matrices above and the whole ones, by relaxed reflections (Elser et al., "Searching with iterated maps", PNAS
@@ -32,7 +33,7 @@ STEP = 0.5
 LOOK = 20
 """Iterations between two looks whether the rounded rows have the moments."""
 
-LEAST = 0.2
+MIN_DEVIATION = 0.2
 """Deviation below which a column is not scaled up further: its values are told apart as they are."""
 
 RANK = 1e-9
@@ -41,7 +42,7 @@ RANK = 1e-9
 
 @dataclass(frozen=True)
 class Moments:
-    """What is known of so many rows: X = 1 m' + Q B + E, see above. plane: V, orthonormal rows; rest: |E|^2.
+    """Known moments of a number of rows: X = 1 m' + Q B + E, see above. plane: V, orthonormal rows; rest: |E|^2.
 
     unit: in which every column is given, see `scaled`; |E|^2 is in the units of the data.
     """
@@ -72,7 +73,7 @@ class Moments:
     def nearest(self, x: Floats) -> Floats:
         """The nearest matrix with these moments; if something is left out, one near it, and x itself if x has them.
 
-        What is left out may not turn Q, so Q is then found in the plane, where E has no part.
+        What is left out may not turn Q, so Q is then found in the plane, in which E is zero.
         """
         centred = x - x.mean(axis=0)
         image = (centred @ self.plane.T) @ (self.plane @ self.factor.T) if self.rest else centred @ self.factor.T
@@ -92,12 +93,12 @@ class Moments:
 
     @property
     def deviations(self) -> Floats:
-        """Of the columns; what is left out counts as spread evenly."""
+        """Return the variances of the columns; the omitted part counts as spread evenly."""
         squares = np.sum(self.factor**2, axis=0) + self.rest / len(self.mean)
         return np.asarray(np.sqrt(squares / max(1, self.rows - 1)))
 
     def fit(self, x: Floats, within: float) -> bool:
-        """Return whether rows have these moments to within so much in every product B x' and in the mean."""
+        """Return whether rows have these moments to within a limit in every product B x' and in the mean."""
         centred = x - self.mean
         products = centred.T @ (centred @ self.plane.T) - self.factor.T @ (self.factor @ self.plane.T)
         total = np.sum(centred**2) - np.sum(self.factor**2) - self.rest
@@ -132,7 +133,7 @@ def recover(
     known: Moments, low: Floats, high: Floats, random: np.random.Generator, iterations: int, within: float = 0.5
 ) -> tuple[Floats, bool]:
     """Rows of whole numbers between the bounds that have the moments; and whether they do, or the search gave up."""
-    unit = np.maximum(known.deviations, LEAST)
+    unit = np.maximum(known.deviations, MIN_DEVIATION)
     even = known.scaled(unit)
 
     def whole(x: Floats) -> Floats:
@@ -148,7 +149,7 @@ def recover(
 
 
 def rotated(known: Moments, random: np.random.Generator) -> Floats:
-    """Some rows with these moments, by chance: as good as any other to who knows the moments only."""
+    """Some rows with these moments, by chance: as good as any other for an attacker that knows only the moments."""
     return known.nearest(random.standard_normal((known.rows, len(known.mean))))
 
 
@@ -175,7 +176,7 @@ def descended(covariance: Floats, rows: int, factor: float, random: np.random.Ge
 
 @dataclass(frozen=True)
 class Success:
-    """How near found rows come to the true ones, in the order that fits best.
+    """Return how near found rows come to the true ones, in the order that fits best.
 
     exact: rows that are right in every value. error: root mean square error, relative to that of guessing the mean for
     all.

@@ -1,4 +1,4 @@
-"""What a part of the evaluation is asked and what it gives: options in; tables, figures and their conditions out."""
+"""Input and output of a part of the evaluation: options in; tables, figures and their conditions out."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Options:
-    """How a part is run.
+    """Options of a part.
 
     data: folder of the data sets' files, None if the user named none. output: folder for JSON, Markdown and figures.
-    scale: full, what the evaluation page shows; quick, all parts together within a quarter of an hour; tiny, for the tests, shows
-    that it runs and measures nothing. solver: of jobs that need the largest components only. spu: virtual environment of the
-    peer SPU. mp_spdz, mp_spdz_plain: built trees of the peer MP-SPDZ, the second with -DINSECURE, which has plain channels.
-    A peer that is not named is not measured, and the result says so.
+    scale: full, what the evaluation page shows; quick, all parts together within a quarter of an hour; tiny, for the
+    tests, shows that it runs and measures nothing. solver: of jobs that need the largest components only. spu: virtual
+    environment of the peer SPU. mp_spdz, mp_spdz_plain: built trees of the peer MP-SPDZ, the second with -DINSECURE,
+    which has plain channels. A peer that is not named is not measured, and the result says so.
     """
 
     output: Path
@@ -74,7 +74,7 @@ class Table:
 
 @dataclass
 class Plot:
-    """A figure; its file is <part>-<name>.png. caption: what is to be seen, for readers who see it and who do not."""
+    """A figure; its file is <part>-<name>.png. caption: what is to be seen, for readers that see it and that do not."""
 
     name: str
     caption: str
@@ -139,7 +139,7 @@ def commit() -> str:
 
 
 def cell(key: str, form: str = "{}") -> Callable[[Any], str]:
-    """A column that shows one field of a record in this form; nothing where it is None."""
+    """A column that shows one field of a record in this form; nothing if it is None."""
 
     def show(record: Mapping[str, Any]) -> str:
         return "" if record[key] is None else form.format(record[key])

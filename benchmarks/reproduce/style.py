@@ -22,10 +22,10 @@ CYCLE = ("#0b6e4f", "#2166ac", "#b0793a", "#b2182b", "#7a5195", "#17879c", "#6b6
 MARKERS = "osD^vPX<>*"
 WIDTH, HEIGHT, DPI = 7.2, 4.0, 110
 MAX_BYTES = 100_000
-"""Of a figure's file: they are part of the repository."""
+"""Dots per inch of a figure's file: figures are part of the repository."""
 
 COLOURS = 128
-"""Of a figure's palette: enough for lines and smoothed type, a third of the bytes."""
+"""Colours of a figure's palette: enough for lines and smoothed type, a third of the bytes."""
 
 RULES: dict[Any, Any] = {
     "font.size": 9.5,
@@ -76,7 +76,7 @@ def bars(panel: Axes, names: Sequence[str], groups: Sequence[tuple[str, str, Seq
 
 
 def dimensions(panel: Axes, values: Sequence[int]) -> None:
-    """An x axis of the dimensions that were measured, with room beside them."""
+    """An x axis of the dimensions that were measured, with space beside them."""
     room = 0.1 * (max(values) - min(values)) or 5.0
     panel.set_xticks(values, map(str, values))
     panel.set_xlim(min(values) - room, max(values) + room)
@@ -84,7 +84,7 @@ def dimensions(panel: Axes, values: Sequence[int]) -> None:
 
 
 def logarithmic(panel: Axes) -> None:
-    """A logarithmic y axis with numbers as people write them: powers of ten, and more of each decade where there are
+    """A logarithmic y axis with numbers as people write them: powers of ten, and more of each decade if there are
     few."""
     panel.set_yscale("log")
     low, high = panel.get_ylim()

@@ -19,7 +19,7 @@ NEWTON = {"newton_sqrt": "sqrt", "newton_reciprocal": "reciprocal"}
 compute."""
 
 NAMES = {name: f"{plain}, the paper's Newton" for name, plain in NEWTON.items()}
-"""What the table calls them."""
+"""Names in the table."""
 
 PAPER_COSTS: dict[int, tuple[float, ...]] = {
     10_000: (1 / 50, 1, 10, 20, 80, 90),

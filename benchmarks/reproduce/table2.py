@@ -98,7 +98,8 @@ def sort_table(sorts: list[dict[str, Any]]) -> Table:
 
 
 def plot(records: list[dict[str, Any]]) -> Plot:
-    """Of QR one reflection, of which an iteration has d - 1: the bars are then of one scale."""
+    """Return the time of one step; of QR, of one reflection (an iteration has d - 1), so that the bars have one
+    scale."""
     drawn, (panel,) = figure("Batches of expensive operations", height=3.2)
     records = list(reversed(records))
     many = [record["d"] - 1 if record["solver"] == "qr" else 1 for record in records]

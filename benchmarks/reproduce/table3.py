@@ -26,13 +26,13 @@ from .result import Options, Plot, Result, Table, behind, cell
 from .style import OURS, PAPER, bars, figure, legend, logarithmic
 
 COMPONENTS = 10
-"""Of the model that rows are projected with."""
+"""Number of components of the model that projects the rows."""
 
 STEPS = ("covariance", "decomposition", "sort", "inference")
 
 
 OTHERS_SECONDS = 3.0
-"""Of Liu et al. (2020) for Wine with an opened covariance, as the paper reports it."""
+"""Time of Liu et al. (2020) for Wine with an opened covariance, as the paper reports it."""
 
 
 class OwnerClock:
@@ -72,7 +72,7 @@ def run(options: Options) -> Result:
     conditions = [
         *(f"{record['name']}: {record['note']}." for record in records),
         f"All eigenpairs, tolerance {PCA().tol:g}, the default of this commit (the paper's threshold is 1e-5). "
-        "Owners of rows: correlation (standardised); owners of columns (MOOC): covariance, rows aligned.",
+        "Row owners: correlation (standardised); column owners (MOOC): covariance, rows aligned.",
         "Covariance: the longest of the owners' own passes (the paper's local preprocessing; here one core each), "
         "or arranging and uploading of columns, and the servers' stage. Decomposition includes verification and "
         "sort; sort is also measured alone.",
@@ -95,7 +95,7 @@ def run(options: Options) -> Result:
 
 
 def measure_rows(owners: list[Any]) -> dict[str, Any]:
-    """A fit of owners of rows."""
+    """A fit of row owners."""
     with LocalServers(timeout=600) as servers:
         clock = OwnerClock()
         began = time.perf_counter()
@@ -120,7 +120,7 @@ def measure_rows(owners: list[Any]) -> dict[str, Any]:
 
 
 def measure_columns(name: str, X: Floats) -> dict[str, Any]:
-    """A fit of owners of columns, with `ppca bench vertical`."""
+    """A fit of column owners, with `ppca bench vertical`."""
     row = vertical.measure(name, X, "aligned", None)
     return {
         "columns": row.columns,

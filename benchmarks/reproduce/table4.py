@@ -24,10 +24,10 @@ PAPER_SECONDS = {
 """Its Table 4, by dimension as above."""
 
 NAMED = {"qr": "QR shift", "jacobi-classic": "Jacobi", "jacobi-eo": "Jacobi, EO-reduction"}
-"""What its table calls them."""
+"""Names in its table."""
 
 BEST = PAPER_SECONDS["jacobi-eo"]
-"""What our own solvers are compared with: the paper's fastest."""
+"""Reference of the comparison: the paper's fastest solver."""
 
 TOL = 1e-5
 """The paper's threshold."""

@@ -1,11 +1,11 @@
 """The paper's Table 5: does a classifier of principal components do better when more owners join?
 
-N-BaIoT   owners are devices, they hold rows; 20 components, AdaBoost: benign, gafgyt or mirai
-MOOCCube  owners are groups of 20 concepts, they hold columns; 7 components, gradient boosting: does a student take a top course
+N-BaIoT   owners are devices, they hold rows; 20 components, AdaBoost: benign, gafgyt or mirai MOOCCube  owners are
+groups of 20 concepts, they hold columns; 7 components, gradient boosting: does a student take a top course
 
 1. Rows are split into training and test before anything is fitted; no row is on both sides.
 2. N owners are drawn, and their joint PCA (and its scaling) is fitted on shares of their training rows.
-3. Owners of rows project their rows with the components they received; rows of owners of columns are projected on
+3. Row owners project their rows with the components they received; rows of column owners are projected on
    shares.
 4. The classifier is trained on the projected training rows, in the clear, and judged on the projected test rows.
 """
@@ -57,10 +57,10 @@ def run(options: Options) -> Result:
         f"{taken.source} Every task has {students:,} students at most, drawn at random.",
         f"Rows are split before anything is fitted, {TEST:.0%} for the test. Scaling, PCA and classifier see "
         f"training rows only (at most {most:,} per device). Test rows of N-BaIoT are those of all nine devices, "
-        "whoever joined.",
-        "Features come of joint PCAs on shares (four local servers), one owner of columns excepted, who needs no "
-        "servers. Projected rows of owners of columns are computed on shares too. PPCA ends there: the classifier "
-        "is trained in the clear by who receives the projected rows and their labels.",
+        "whichever owners joined.",
+        "Features come of joint PCAs on shares (four local servers), one column owner excepted, which does not need "
+        "servers. Projected rows of column owners are computed on shares too. PPCA ends there: the classifier "
+        "is trained in the clear by the receiver of the projected rows and their labels.",
         "Precision, recall and F1 are averages over classes weighted by their rows, macro F1 weighs classes "
         "equally; the paper says neither which it took nor how it split rows. ± is the standard deviation over "
         "draws of owners and splits. Classifiers have scikit-learn's defaults.",
@@ -71,7 +71,7 @@ def run(options: Options) -> Result:
     return Result("Table 5: the benefit of joining", conditions, tables, [plot(devices, groups)])
 
 
-# -- owners of rows
+# -- row owners
 # --------------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +116,7 @@ def boosted(Z: Floats, label: Ints, seed: int) -> Any:
     return AdaBoostClassifier(random_state=seed).fit(Z, label)
 
 
-# -- owners of columns
+# -- column owners
 # -----------------------------------------------------------------------------------------------------
 
 

@@ -44,7 +44,7 @@ class Traffic:
         return self.source.startswith("Real")
 
     def of(self, devices: list[int]) -> Bits:
-        """Which rows these devices have."""
+        """Return the positions of the rows of these devices."""
         return np.isin(self.device, devices)
 
     def held_out(self, part: float, seed: int) -> Bits:
@@ -60,7 +60,7 @@ class Traffic:
         return chosen
 
     def at_most(self, rows: Bits, count: int | None, seed: int) -> Bits:
-        """At most so many of these rows of every device, by chance."""
+        """Return a random sample of these rows, at most a given number per device."""
         if count is None:
             return rows
         random = np.random.default_rng(seed)

@@ -30,7 +30,7 @@ PROXIES = "proxies alone"
 
 @dataclass(frozen=True)
 class Workload:
-    """A joint PCA: of so many components of a table with d columns."""
+    """A joint PCA: a number of components of a table with d columns."""
 
     name: str
     d: int
@@ -162,7 +162,7 @@ def peer_table(options: Options, networks: dict[str, tuple[float, float]]) -> Ta
         f"Peers through the same proxies: one eigendecomposition, d = {d}",
         records,
         {
-            "who": lambda r: f"{r['who']}, {r['method']}",
+            "system": lambda r: f"{r['system']}, {r['method']}",
             "channels": lambda r: r["channel"],
             "network": lambda r: r["network"],
             "time": time_of,

@@ -57,8 +57,7 @@ def section(data: dict[str, Any], figures: str) -> str:
     ]
     if was_busy(machine) and data["part"] not in NOT_TIMED:
         lines += [
-            "- The machine was busy with other things: times are larger than on a quiet one, most where there are "
-            "many rounds."
+            "- The machine was busy with other things: times are larger than on a quiet one, most with many rounds."
         ]
     if data["scale"] != "full":
         lines += [f"- A {data['scale']} run: sizes are smaller than those of a full one."]

@@ -108,7 +108,7 @@ def test_fixed_qr_iterations(name: str, d: int) -> None:
 
 
 def test_two_equal_columns_need_more_than_the_rayleigh_quotient() -> None:
-    """T[1,1] as a shift leaves [[a, b], [b, a]] as it is for ever."""
+    """T[1,1] as a shift leaves [[a, b], [b, a]] as it is forever."""
     A = np.array([[0.6, 0.3], [0.3, 0.6]])
     Q, R = np.linalg.qr(A - 0.6 * np.eye(2))
     np.testing.assert_allclose(R @ Q + 0.6 * np.eye(2), A)

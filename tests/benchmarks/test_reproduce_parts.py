@@ -111,13 +111,13 @@ def test_peers_are_compared_on_the_same_kind_of_channels() -> None:
     records = []
     for channel, factor in (("plain", 1), ("TLS", 3)):
         runs = [
-            shared | {"who": who, "method": method, "channel": channel, "seconds": float(factor * time)}
+            shared | {"system": who, "method": method, "channel": channel, "seconds": float(factor * time)}
             for (who, method), time in seconds.items()
         ]
         records += peers.compared(runs)
     assert [record["ratio"] for record in records] == [1, 2, 8, 20] * 2
     alike = peers.like_for_like(records).records
-    assert [(one["who"], one["channel"], one["ratio"]) for one in alike] == [
+    assert [(one["system"], one["channel"], one["ratio"]) for one in alike] == [
         ("PPCA", "plain", 1),
         ("MP-SPDZ Rep3", "plain", 4),
         ("PPCA", "TLS", 1),
@@ -206,7 +206,7 @@ def test_command_names_the_data_where_they_are_used(tmp_path: Path) -> None:
 
 def test_front_shows_the_best_program_of_every_peer() -> None:
     ours = {
-        "who": "PPCA",
+        "system": "PPCA",
         "method": "all-pairs",
         "channel": "plain",
         "parties": "4, semi-honest",
@@ -223,7 +223,7 @@ def test_front_shows_the_best_program_of_every_peer() -> None:
     }
     ours["fastest"] = (2.0, "SPU")
     cyclic = ours | {"method": "cyclic Jacobi", "seconds": 4.0}
-    peer = ours | {"who": "SPU", "method": "cyclic Jacobi, simple", "parties": "3, semi-honest", "rounds": None}
+    peer = ours | {"system": "SPU", "method": "cyclic Jacobi, simple", "parties": "3, semi-honest", "rounds": None}
     peer |= {"messages": 900, "seconds": 2.0, "projected": True}
     slower = peer | {"seconds": 5.0, "rounds": 7}
     smaller, encrypted = ours | {"d": 10}, ours | {"channel": "TLS"}
@@ -238,10 +238,16 @@ def test_front_shows_the_best_program_of_every_peer() -> None:
 
 
 def test_the_comparison_names_peers_that_are_faster() -> None:
-    ours = {"who": "PPCA", "method": "all-pairs", "channel": "plain", "parties": "4, semi-honest, one of four", "d": 50}
+    ours = {
+        "system": "PPCA",
+        "method": "all-pairs",
+        "channel": "plain",
+        "parties": "4, semi-honest, one of four",
+        "d": 50,
+    }
     ours |= {"rounds": 117, "messages": None, "seconds": 3.0, "projected": False, "bytes": 2e6, "ratio": 1.0}
     ours |= {"eigenvalue_error": 1e-11, "fastest": (3.0, "PPCA")}
-    peer = ours | {"who": "SPU", "parties": "3, malicious, one of three", "seconds": 9.0, "ratio": 3.0}
+    peer = ours | {"system": "SPU", "parties": "3, malicious, one of three", "seconds": 9.0, "ratio": 3.0}
     smaller = [ours | {"d": 11}, peer | {"d": 11, "seconds": 1.5, "ratio": 0.5}]
     kept = {"peers": {"tables": [{"records": [*smaller, ours, peer]}], "machine": {"load": 9.3, "cores": 2}}}
     lines = front.comparison(kept).splitlines()

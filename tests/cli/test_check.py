@@ -209,19 +209,19 @@ REFUSED = {
     "solver": ["--solver", "topk"],
     "use of a model that is not kept": ["--allow", "scores"],
     "unknown use of a model": ["--keep", "--allow", "theft"],
-    "owner of columns as receiver": ["--keep", "--allow", "transform:2"],
+    "column owner as receiver": ["--keep", "--allow", "transform:2"],
     "folder of shares": ["--keep", "--servers-state", "a.csv"],
     "kept by a federation": ["--keep", "--federation", "federation.toml"],
     "federation": ["--federation", "absent.toml"],
     "iterations": ["--max-iterations", "0"],
     "files of a cluster": ["--dask-ca", "a.csv"],
     "Dask cluster": ["--dask", "local:none"],
-    "id of owners of rows": ["--id", "age"],
+    "id of row owners": ["--id", "age"],
     "columns and drop": ["--columns", "age", "--drop", "height"],
     "alignment": ["--vertical", "--id", "age", "--alignment", "guess"],
     "no id": ["--vertical"],
     "workers": ["--vertical", "--id", "age", "--workers", "many"],
-    "one owner of columns": ["--vertical", "--id", "age"],
+    "one column owner": ["--vertical", "--id", "age"],
 }
 
 

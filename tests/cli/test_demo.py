@@ -15,10 +15,10 @@ from ppca.cli.walkthrough import Hospitals, Institutions, angle
 
 @pytest.mark.usefixtures("lockstep_commands")
 def test_owners_of_rows(tmp_path: Path) -> None:
-    """A second demo, of owners of columns, replaces the first."""
+    """A second demo, of column owners, replaces the first."""
     done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo")])
     assert done.exit_code == 0, done.output
-    assert "Nobody saw a patient's row" in done.stdout
+    assert "No one saw a patient's row" in done.stdout
     assert "Everything that was opened" in done.stdout
     written = sorted(path.name for path in (tmp_path / "demo").iterdir())
     assert written == sorted([*FILES, *Hospitals.figures, Hospitals.folder])

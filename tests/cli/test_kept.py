@@ -74,7 +74,7 @@ def signed_alike(found: Any, wanted: Any) -> None:
 
 
 def test_kept_files(folder: Path, state_home: Path) -> None:
-    """A result can be mailed around: what servers keep is not in it, only a name that nobody can guess."""
+    """A result can be mailed around: what servers keep is not in it, only a name that no one can guess."""
     result = folder / "result"
     assert sorted(path.name for path in result.iterdir()) == sorted([*FILES, "shared.json"])
     for path in kept(result, state_home):

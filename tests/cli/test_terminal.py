@@ -1,4 +1,4 @@
-"""Commands in scripts: JSON, quiet, pipes that close, terminals without Unicode, and no import that nobody needs."""
+"""Commands in scripts: JSON, quiet, pipes that close, terminals without Unicode, and no import that no one needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=NAME
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Two owners of rows, two of columns, and new rows with an id; a kept model. Commands run here in lock-step."""
+    """Two row owners, two of columns, and new rows with an id; a kept model. Commands run here in lock-step."""
     folder = tmp_path_factory.mktemp("terminal")
     FRAME[:40][NAMES].to_csv(folder / "north.csv", index=False)
     FRAME[40:][NAMES].to_csv(folder / "south.csv", index=False)
@@ -227,7 +227,7 @@ def test_rows_with_missing_values(place: Path) -> None:
 
 
 def test_missing_values_as_means(place: Path) -> None:
-    """Joint means of owners of rows; with --vertical each column's owner fills in its own."""
+    """Joint means of row owners; with --vertical each column's owner fills in its own."""
     owners = [FRAME[:40][NAMES] + 3, FRAME[40:][NAMES]]
     owners[0] = owners[0].mask(np.random.default_rng(1).random((40, 3)) < 0.3)
     for name, owner in zip(("gaps", "full"), owners, strict=True):

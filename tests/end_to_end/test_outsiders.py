@@ -45,7 +45,7 @@ GROWTH = 100 << 20
 
 
 class Besieged:
-    """Four servers, a job that one owner has approved, and everybody who wants in."""
+    """Four servers, a job that one owner has approved, and everyone that wants in."""
 
     def __init__(self, folder: Path) -> None:
         self.field = Field(folder, (*OWNERS, "gone"), ("analyst", "visitor"))
@@ -198,7 +198,7 @@ def test_approvals_that_were_altered_or_replayed(seats: Besieged) -> None:
 
 
 def test_a_job_that_was_altered_after_its_approval(seats: Besieged) -> None:
-    """A job with another parameter is another job, which nobody has approved. It is not accepted under the approved digest."""
+    """A job with another parameter is another job, which no one has approved. It is not accepted under the approved digest."""
     data = seats.job.data.replace(b"components = 2", b"components = 1")
     assert data != seats.job.data
     altered = ProposedJob(data)
@@ -231,7 +231,7 @@ def test_requests_of_a_member_that_are_too_long_or_none(case: str, seats: Besieg
 
 @pytest.mark.parametrize("frame", [b"", b"\xff" * 64, os.urandom(1 << 20)], ids=["silence", "huge lengths", "noise"])
 def test_frames_on_the_mesh_port(frame: bytes, seats: Besieged) -> None:
-    """With and without the words that lead to a run; nobody gets as far as a frame without a server's key."""
+    """With and without the words that lead to a run; no one gets as far as a frame without a server's key."""
     for words in (b"", preamble(1, route_of(b"no such run")), preamble(1, b"\0" * 32)):
         with socket.create_connection(("127.0.0.1", seats.field.ports[0][1]), PATIENCE) as sock:
             sock.settimeout(0.3)

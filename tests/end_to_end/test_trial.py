@@ -1,4 +1,4 @@
-"""`ppca trial` as a newcomer runs it, for owners of rows and of columns; and that its result cannot be changed unnoticed."""
+"""`ppca trial` as a newcomer runs it, for row owners and of columns; and that its result cannot be changed unnoticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""transform and detect for owners of columns: each gives its part of new rows, one of them receives the result by its ids."""
+"""transform and detect for column owners: each gives its part of new rows, one of them receives the result by its ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BY_PATIENT = Columns("patient")
 
 
 def owners(rows: Any, part: float) -> tuple[list[pd.DataFrame], list[int]]:
-    """Three owners who know this part of the rows each, in any order; and the rows that all know."""
+    """Three owners that know this part of the rows each, in any order; and the rows that all know."""
     frames, known = [], []
     for k in range(3):
         at = RANDOM.permutation(rows)[: round(part * len(rows))]
@@ -63,7 +63,7 @@ def test_transform(fitted: tuple[SharedModel, Any, Any], receiver: int) -> None:
     assert set(found.ids) == set(PATIENTS[common])
     where = {patient: i for i, patient in enumerate(PATIENTS)}
     wanted = truth.transform(scaler.transform(DATA[[where[patient] for patient in found.ids]]))
-    signs = np.sign((found.coordinates * wanted).sum(axis=0))  # nobody has seen the components to choose signs
+    signs = np.sign((found.coordinates * wanted).sum(axis=0))  # no one has seen the components to choose signs
     assert np.abs(found.coordinates * signs - wanted).max() < 1e-6 * np.abs(wanted).max()
     audit = model.job.account.audit
     assert [(line["what"], line["to"]) for line in audit[-1:]] == [("coordinates", f"owner-{receiver + 1}")]

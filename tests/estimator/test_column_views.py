@@ -112,7 +112,7 @@ def test_openings_are_the_documented_ones(way: str, standardize: bool) -> None:
     cases |= {"fit with `reveal`, standardised", "every fit, standardised"} if standardize else {"every fit, raw"}
     letters = {"n": N, "d": D, "k": K, "m": len(CUTS), "1": 1}
     wanted: Counter[tuple[str, tuple[int, ...], str]] = Counter()
-    for title, to in (("To the servers", "servers"), ("To the receiver", "client"), ("Owners of columns", "")):
+    for title, to in (("To the servers", "servers"), ("To the receiver", "client"), ("Column owners", "")):
         for what, shape, when, *rest in documented(title):
             if when in cases:
                 size = tuple(letters[part.strip()] for part in shape.strip("()").split(",") if part.strip())

@@ -1,6 +1,6 @@
 """Joint PCA of owners of different columns against scikit-learn on the joined table, on four processes and in lock-step.
 
-Tolerance of explained-variance ratios: 1e-6, as for owners of rows. Values lie on a grid of 2^-24 of a column's spread, which
+Tolerance of explained-variance ratios: 1e-6, as for row owners. Values lie on a grid of 2^-24 of a column's spread, which
 moves a variance by 2^-48 / 12 and a covariance by nothing on average: far below.
 """
 

@@ -1,6 +1,6 @@
-"""Joint regression with scikit-learn's conventions: against scikit-learn and statsmodels, for owners of rows and of columns.
+"""Joint regression with scikit-learn's conventions: against scikit-learn and statsmodels, for row owners and of columns.
 
-Tolerances: see tests/jobs/test_regression.py. Owners of columns share rows on a grid of 2^-24 of the largest distance of a
+Tolerances: see tests/jobs/test_regression.py. Column owners share rows on a grid of 2^-24 of the largest distance of a
 column from its mean.
 """
 

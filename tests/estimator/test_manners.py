@@ -287,7 +287,7 @@ def test_everything_public_is_listed() -> None:
     assert all(getattr(ppca, name) is not None for name in ppca.__all__)
 
 
-# -- owners of columns --------------------------------------------------------------------------------------------------
+# -- column owners --------------------------------------------------------------------------------------------------
 
 
 def columns_of(ids: list[Any], other: list[Any], **how: Any) -> tuple[PCA, list[pd.DataFrame]]:
@@ -397,7 +397,7 @@ def test_an_owner_of_few_rows_without_a_minimum_is_warned_of(lockstep_servers: L
         warnings.simplefilter("error")
         PCA(2, standardize=True, servers=lockstep_servers).fit(
             X[:9]
-        )  # a sole owner has nobody to protect its rows from
+        )  # a sole owner has no one to protect its rows from
         PCA(2, standardize=True, servers=lockstep_servers).fit([ppca.open_table(X[:9], min_rows=5), X[9:]])
 
 

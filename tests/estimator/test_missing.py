@@ -150,7 +150,7 @@ def test_inference_refuses_missing_values(lockstep_servers: LockstepServers) -> 
             work(open_table(holes, missing="mean"))
 
 
-# -- owners of columns ---------------------------------------------------------------------------------------------------
+# -- column owners ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alignment", ["psi", "aligned"])

@@ -104,7 +104,7 @@ EVERY = {
 @pytest.mark.parametrize("name", EVERY)
 def test_every_job_opens_what_the_page_lists(name: str) -> None:
     made = EVERY[name]
-    servers = listed("To the servers") | listed("Owners of columns") | listed("More columns than rows")
+    servers = listed("To the servers") | listed("Column owners") | listed("More columns than rows")
     if isinstance(made.spec.analysis, JointRegression):
         shared = {"inputs in range", "match pattern of pseudonyms", "shares of single rows"}
         assert {line.what for line in openings(made.spec)} <= listed("Regression") | shared
@@ -117,7 +117,7 @@ def test_every_job_opens_what_the_page_lists(name: str) -> None:
 
 def test_every_line_of_the_page_is_opened_by_some_job() -> None:
     found = {line.what for made in EVERY.values() for line in openings(made.spec)}
-    page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver") | LOADINGS
+    page = listed("To the servers") | listed("Column owners") | listed("To the receiver") | LOADINGS
     page |= listed("More columns than rows") | listed("Regression")
     assert page - found == {"rebuilt rows"}, "no job of a federation rebuilds rows"
 
@@ -145,7 +145,7 @@ def test_what_parameters_change() -> None:
     assert "number of components" in whats(EVERY["rows, part of the variance"], SERVERS)
     assert "enough rows" in whats(EVERY["rows, enough of them"], SERVERS)
     assert "enough rows" not in whats(columns(rows_at_least=100), SERVERS), (
-        "servers see how many rows owners of columns have"
+        "servers see how many rows column owners have"
     )
     assert "shuffled ranks" not in whats(EVERY["one column"], SERVERS)
     assert "match pattern of pseudonyms" in whats(EVERY["columns"], SERVERS)

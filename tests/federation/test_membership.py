@@ -1,4 +1,4 @@
-"""federation.toml: four operators sign exactly these bytes; nobody is listed twice; unknown keys are errors."""
+"""federation.toml: four operators sign exactly these bytes; no one is listed twice; unknown keys are errors."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_public_keys_that_are_none(size: int) -> None:
 
 @pytest.mark.parametrize("public", [bytes(PUBLIC_BYTES), b"\xff" * PUBLIC_BYTES])
 def test_public_keys_that_cannot_be_used(public: bytes) -> None:
-    """Refused, or sealed to a key that nobody has: never another error."""
+    """Refused, or sealed to a key that no one has: never another error."""
     with contextlib.suppress(ObjectRefused):
         assert b"a share" not in seal(b"a share", public, **INFO)
 

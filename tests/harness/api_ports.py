@@ -36,7 +36,7 @@ class Doors:
             self.identities[name] = Identity.create(name, folder / name / "identity.key")
         self._sockets = [
             socket.socket() for _ in range(12)
-        ]  # bound from the beginning, so that nobody else gets a port
+        ]  # bound from the beginning, so that no one else gets a port
         for sock in self._sockets:
             sock.bind(("127.0.0.1", 0))
         self.ports = [sock.getsockname()[1] for sock in self._sockets]

@@ -19,7 +19,7 @@ from ppca.member import MemberClient
 
 
 class Board:
-    """What everybody has said. `reached` False: no server answers."""
+    """What everyone has said. `reached` False: no server answers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""`ppca ui` of one member, without a federation: its pages are real, everybody else is on a board."""
+"""`ppca ui` of one member, without a federation: its pages are real, everyone else is on a board."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def write_result(member: MemberClient, job: ProposedJob, folder: Path) -> None:
 
 
 class MemberPages:
-    """`ppca ui` of one member, and everybody else on a board."""
+    """`ppca ui` of one member, and everyone else on a board."""
 
     def __init__(self, board: Board, name: str) -> None:
         self.board = board

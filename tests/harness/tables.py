@@ -1,4 +1,4 @@
-"""Tables for tests of owners of columns."""
+"""Tables for tests of column owners."""
 
 from __future__ import annotations
 

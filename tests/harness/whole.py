@@ -77,7 +77,7 @@ class FourServers:
 
 
 class WholeJob:
-    """One job at four servers, with everybody's offers and approvals."""
+    """One job at four servers, with everyone's offers and approvals."""
 
     def __init__(self, servers: FourServers, job: ProposedJob) -> None:
         self.job = job

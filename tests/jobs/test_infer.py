@@ -206,7 +206,7 @@ def flags_of(of_columns: tuple[LockstepServers, PCA], south: Any) -> Any:
 
 @pytest.mark.parametrize("bits", [40, 47, 60])
 def test_new_columns_out_of_range_are_refused(of_columns: tuple[LockstepServers, PCA], bits: int) -> None:
-    """One owner of columns would otherwise decide every flag, whatever the threshold and the numbers of the others."""
+    """One column owner would otherwise decide every flag, whatever the threshold and the numbers of the others."""
     frac = row_type(of_columns[1].standardize).frac
     false = [[0, 1 << min(frac + bits, 126)]] * len(NEW)
     with pytest.raises(Refusal, match="the contribution of south holds numbers outside the range"):

@@ -50,7 +50,7 @@ def test_a_client_that_asks_servers_directly_gets_no_more(lockstep_servers: Lock
 
 
 def test_a_partial_fit_gives_no_more_than_the_fit(lockstep_servers: LockstepServers) -> None:
-    """Else a single new row would reveal a model that nobody was to receive, or widen what it is good for."""
+    """Else a single new row would reveal a model that no one was to receive, or widen what it is good for."""
     secret = PCA(2, servers=lockstep_servers, keep="m", reveal=False).fit([X])
     secret.reveal = True
     with pytest.raises(NotAllowed, match="does not allow 'partial_fit' for client"):

@@ -1,4 +1,4 @@
-"""Loadings: every owner of columns gets what belongs of the components to its own columns, with the signs of all, and no more.
+"""Loadings: every column owner gets what belongs of the components to its own columns, with the signs of all, and no more.
 
 Values against scikit-learn on the joint table: 1e-6 for entries of components, whose gaps are wide here; 1e-7 of the largest for
 variances, as in `tests/estimator/test_wide.py`.

@@ -1,8 +1,8 @@
 """Joint regressions on shares: against statsmodels and scikit-learn, what they open, what they refuse, and in a federation.
 
-Tolerances: with owners of rows the covariance errs by about 2^-46 of the deviations; times inflation factors below 100 that is
+Tolerances: with row owners the covariance errs by about 2^-46 of the deviations; times inflation factors below 100 that is
 far below 1e-10. Products of standard errors keep 2^-54 of numbers up to 2^24. R squared and the intercept's error go through
-reciprocals with 1e-9. Owners of columns share rows on a grid of 2^-24 of the largest distance from a mean, as `GRID_ERROR` says.
+reciprocals with 1e-9. Column owners share rows on a grid of 2^-24 of the largest distance from a mean, as `GRID_ERROR` says.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def fitted(
     columns: bool = False,
     **parameters: Any,
 ) -> RegressionModel:
-    """A regression on servers in lock-step, by owners of rows or of columns (`aligned`)."""
+    """A regression on servers in lock-step, by row owners or of columns (`aligned`)."""
     sources = [Source(open_table(table)) for table in tables]
     if columns:
         ways = Columns(None, "aligned")

@@ -121,7 +121,7 @@ def test_the_results_are_right(jobs: Jobs) -> None:
 
 
 def set_all(name: str, values: Any) -> Change:
-    """Every server signs another public value in place of a part that was revealed."""
+    """Every server signs another public value instead of a part that was revealed."""
     return lambda server, part: part.update({name: np.asarray(values)})
 
 

@@ -353,7 +353,7 @@ def invented(four: Four, kind: str, digest: str, seq: int, author: str = "delta"
 
 @pytest.mark.parametrize("change", ["endless", "instances"])
 def test_a_list_without_an_end_does_not_stop_a_member(change: str, four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client read such a list for ever, and kept all of it."""
+    """The client read such a list forever, and kept all of it."""
     four.tell(*four.story)
     pages = [0]
 
@@ -376,7 +376,7 @@ def test_a_list_without_an_end_does_not_stop_a_member(change: str, four: Four, m
 
 
 def test_a_server_that_never_completes_an_answer_is_given_up(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timeout of a socket starts again with every byte, so a byte from time to time held a member for ever."""
+    """The timeout of a socket starts again with every byte, so a byte from time to time held a member forever."""
     four.tell(*four.story[:9])
 
     async def drips(request: web.Request) -> web.StreamResponse:

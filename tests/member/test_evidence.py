@@ -235,7 +235,7 @@ def test_a_folder_that_lacks_something(name: str, tmp_path: Path) -> None:
 
 
 def test_only_the_receiver_can_read_the_key_of_a_result(tmp_path: Path) -> None:
-    """Whoever reads result.key has the result; it was readable by everybody."""
+    """Whoever reads result.key has the result; it was readable by everyone."""
     evidence().save(tmp_path / "result" / "evidence")
     assert stat.S_IMODE((tmp_path / "result" / "evidence" / "result.key").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "result" / "evidence").stat().st_mode) == 0o700

@@ -1,4 +1,4 @@
-"""Resuming a job that is held: an operator does it, once there is something to resume, and everybody sees the state."""
+"""Resuming a job that is held: an operator does it, once there is something to resume, and everyone sees the state."""
 
 from __future__ import annotations
 

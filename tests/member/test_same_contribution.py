@@ -84,7 +84,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_missing_values_of_column_owners_are_filled_in_both_worlds(servers: FourServers, tmp_path: Path) -> None:
-    """Each owner puts the mean of its own column in place of a missing value."""
+    """Each owner puts the mean of its own column instead of a missing value."""
     X = table(60, 6)
     X[np.random.default_rng(4).random(X.shape) < HOLES] = np.nan
     names = [f"v{k}" for k in range(6)]

@@ -32,7 +32,7 @@ X = np.random.default_rng(0).normal(size=(9000, 5)) @ np.random.default_rng(1).n
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """Two workers that are threads of this process, so that they share its memory:// and what tests put in place of limits."""
+    """Two workers that are threads of this process, so that they share its memory:// and what tests put instead of limits."""
     options = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "memory_limit": 0}
     with distributed.LocalCluster(n_workers=2, **options) as workers, distributed.Client(workers) as one:
         yield one

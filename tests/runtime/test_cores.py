@@ -23,5 +23,5 @@ def test_a_server_has_cores_for_its_threads(count: int, threads: int) -> None:
     assert set().union(*each) == every
     for own in each:
         assert len(own) >= min(threads, count)
-    if count >= 4 * threads:  # then nobody shares
+    if count >= 4 * threads:  # then no one shares
         assert sum(map(len, each)) == count

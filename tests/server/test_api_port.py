@@ -1,4 +1,4 @@
-"""The door of a server: nobody who knocks while it is renewed is lost, the pins of the moment count, failures leave nothing."""
+"""The door of a server: no one that knocks while it is renewed is lost, the pins of the moment count, failures leave nothing."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_too_many_streams_of_one_member(seat: OneServer, monkeypatch: pytest.Mon
 def test_a_member_that_sees_nothing_of_many_objects_does_not_stop_the_server(
     seat: OneServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its stream of news passed over all objects in one go: with very many of them nobody else was served meanwhile."""
+    """Its stream of news passed over all objects in one go: with very many of them no one else was served meanwhile."""
     seat.tell(*seat.story)
     monkeypatch.setattr("ppca.server.event_streams.OBJECTS_PER_WRITE", 1)
     turns, reads = 0, list[int]()
@@ -272,7 +272,7 @@ def connections(of: OneServer) -> list[Any]:
 def test_answers_that_a_member_does_not_read_take_little_memory(
     tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Objects of 16 MiB, and lists of objects: at most some are under way, in small parts, and not for ever."""
+    """Objects of 16 MiB, and lists of objects: at most some are under way, in small parts, and not forever."""
     limits: list[asyncio.Timeout] = []
     limit = asyncio.timeout
 

@@ -52,7 +52,7 @@ JOB: dict[str, Any] = fit_job(4, 3, fixed_iterations=14)
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a loaded machine a worker that has ended, or has nobody to connect with, may take more than a second to say so."""
+    """On a loaded machine a worker that has ended, or has no one to connect with, may take more than a second to say so."""
     monkeypatch.setattr(conversation, "GRACE", PATIENCE)
     monkeypatch.setattr(attempt_module, "GRACE", PATIENCE)
 
@@ -222,7 +222,7 @@ def test_what_is_no_job_is_final(seats: RealServers) -> None:
 def test_one_server_with_another_job_stops_the_attempt(seats: RealServers) -> None:
     """All servers compare a digest of the job before anything is computed, also those that share no key.
 
-    Another attempt is allowed: one server could claim another job, and nobody signs what it says.
+    Another attempt is allowed: one server could claim another job, and no one signs what it says.
     """
     other = fit_job(4, 3, fixed_iterations=15)
     failed = seats.start(JOB, chunks(data()), own=lambda seat: {"job": other} if seat == 2 else {}).failed()
@@ -276,7 +276,7 @@ def test_a_refusal_is_final_and_says_why(seats: RealServers) -> None:
     assert any("does not have a record named 'nothing'" in str(one) for one in failed)
 
 
-# -- owners of columns, and what is asked of kept models -----------------------------------------------------------------
+# -- column owners, and what is asked of kept models -----------------------------------------------------------------
 
 
 def columns_job(tables: list[Any], way: Align = WAY) -> tuple[dict[str, Any], list[Chunk]]:
@@ -390,7 +390,7 @@ def test_a_worker_holds_no_descriptor_of_another_one(seats: RealServers) -> None
 
 
 def test_the_process_that_forks_has_one_thread_and_leaves_no_core(seats: RealServers) -> None:
-    """A fork copies the thread that calls it only; locks of others would stay locked for ever."""
+    """A fork copies the thread that calls it only; locks of others would stay locked forever."""
     seats.start(JOB, chunks(data())).done()
     place = Path(f"/proc/{fork_server(seats)}")
     assert len(list((place / "task").iterdir())) == 1

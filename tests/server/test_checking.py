@@ -107,7 +107,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_contribution_is_opened_once_and_refused_by_name(name: str, shares: Contributions) -> None:
-    """It was opened again every second for ever, in the process that serves members."""
+    """It was opened again every second forever, in the process that serves members."""
     digest = contribute(shares, MALFORMED[name])
     shares.check(OF, "north", digest)
     (why,) = refusals(shares)
@@ -319,7 +319,7 @@ def test_memory_of_a_check_does_not_grow_with_the_shape_of_a_key(tmp_path: Path)
 def test_a_contribution_that_ends_the_process_again_and_again_is_refused(
     shares: Contributions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was checked again for ever. The count is on the disk: the server itself may be ended by it."""
+    """It was checked again forever. The count is on the disk: the server itself may be ended by it."""
     digest, asked, now = contribute(shares, b"x"), 0, 1000.0
 
     def ending(*_: Any, **__: Any) -> int:

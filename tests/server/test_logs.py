@@ -58,7 +58,7 @@ def test_a_refusal_says_why(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_server_that_claims_another_job_does_not_end_the_job() -> None:
-    """Sixteen wrong bytes of one server, which nobody signs, made the others give a job up for good."""
+    """Sixteen wrong bytes of one server, which no one signs, made the others give a job up for good."""
     found = Failure.of(2, 0, DifferentJobs("server 1 runs another job"))
     assert (found.final, found.rank, found.reason) == (False, SUSPECT, "server 1 runs another job")
 

@@ -76,7 +76,7 @@ def test_keys_that_one_server_or_a_diagonal_loses_are_repaired(
 def test_a_job_of_which_both_holders_of_a_half_lose_their_keys_ends_and_says_why(
     federation: Federation, seats: tuple[int, ...]
 ) -> None:
-    """It was attempted again and again, for ever; in the end servers said that others were not reached."""
+    """It was attempted again and again, forever; in the end servers said that others were not reached."""
 
     async def body() -> None:
         of = await failed_once(federation)

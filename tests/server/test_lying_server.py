@@ -104,7 +104,7 @@ def test_a_server_that_says_different_things_of_an_attempt_loses_no_result(
 
 
 def test_a_large_result_is_published_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody lies. A part of a result that did not fit into one object failed every attempt after the whole computation."""
+    """No one lies. A part of a result that did not fit into one object failed every attempt after the whole computation."""
     monkeypatch.setattr(envelopes, "CHUNK_BYTES", 16)
     fed = Federation(tmp_path, monkeypatch)
 

@@ -1,4 +1,4 @@
-"""A server asks its mates: again while one is on its way back, and not for ever."""
+"""A server asks its mates: again while one is on its way back, and not forever."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_a_large_result_is_published_in_parts(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_result_that_finds_no_room_is_erased_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server tried to publish it for ever, and never destroyed the key of the job."""
+    """The server tried to publish it forever, and never destroyed the key of the job."""
     with server(tmp_path, policy={"bytes_per_member": 1 << 20}) as of:
         of.keys.make(JOB, OF.id)
         tell(of, STORY)

@@ -1,4 +1,4 @@
-"""Servers follow each other: what one has, all get; what one lost comes back; nobody stands in for a peer, or stops a server."""
+"""Servers follow each other: what one has, all get; what one lost comes back; no one stands in for a peer, or stops a server."""
 
 from __future__ import annotations
 

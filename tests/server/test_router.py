@@ -1,4 +1,4 @@
-"""The mesh port: every connection reaches the run it names, strangers reach nobody and keep nobody out."""
+"""The mesh port: every connection reaches the run it names, strangers reach no one and keep no one out."""
 
 from __future__ import annotations
 

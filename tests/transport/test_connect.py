@@ -1,4 +1,4 @@
-"""Connecting: servers start in any order; strangers are turned away and disturb nobody; refusals are clear."""
+"""Connecting: servers start in any order; strangers are turned away and disturb no one; refusals are clear."""
 
 from __future__ import annotations
 

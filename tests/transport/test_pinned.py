@@ -1,4 +1,4 @@
-"""TLS by pinned keys: who is let in, and that nobody can be somebody else."""
+"""TLS by pinned keys: who is let in, and that no one can be somebody else."""
 
 from __future__ import annotations
 

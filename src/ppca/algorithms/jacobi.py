@@ -15,7 +15,8 @@ rotation. With a = A_pq, h = A_qq - A_pp for all pairs of a step:
 The exact tangent is 2 a sign / (|h| + sqrt(q)). a sign / sqrt(q) is the same for small angles and smaller for large
 ones, down to one half. Rotating by slightly less or more than the exact angle still reduces a, and cos and sin belong
 to the same angle within 1e-9. So the table affects only the speed: up to d = 20, sweeps grow from 5-10 to 6-11 (13.7 at
-d = 200, see `enough_steps`), whereas an accurate angle would take two more rounds a step (20%). The sign is needed: without it the number of sweeps grows by 40-150%.
+d = 200, see `enough_steps`), whereas an accurate angle would take two more rounds a step (20%). The sign is needed:
+without it the number of sweeps grows by 40-150%.
 
 q has a minimum of 2^-70: pairs with a and h both below 2^-35 are rotated by less. This is negligible above a tolerance
 of d 2^-35 (4e-9 at d = 115). Accuracy with 40 fractional bits: off-diagonal below tol; the final V'A0V is accurate to a

@@ -56,7 +56,7 @@ def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
 
 
 def test_forbidden_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests may run as a user who may read everything, so the refusal of the system is played."""
+    """The tests may run as a user that may read everything, so the refusal of the system is played."""
 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")

@@ -1,4 +1,4 @@
-"""Owners of columns whose rows leave in the order of their table: passed over twice in place of held, with the same result."""
+"""Column owners whose rows leave in the order of their table: passed over twice instead of held, with the same result."""
 
 from __future__ import annotations
 
