@@ -31,7 +31,7 @@ shift the joint mean by at most 2^-79 of it; C changes by the square of that. A 
 1 / k if the means of k owners lie far from the first one's.
 Range: n < 2^36. A column with a joint deviation below 2^-23 units counts as constant (see `covariance`). Unlike with
 sums of raw squares, a mean of 10^11 deviations costs no digit, and columns 10^15 apart in scale keep all of theirs.
-Rounds: 20 for one owner, 26 for two, 28 for 3 to 16. With several owners each pass (2^20 entries of factors) after the
+Rounds: 20 for one owner, 26 for two, 28 for 3 to 16. With several owners each pass (2^19 entries of factors) after the
 fourth adds 2, and one scale for all columns adds 3 to 13 for 2 to 300 columns, and 15 for 1,000 to 4,096.
 Security: nothing is opened.
 """
