@@ -1,6 +1,6 @@
 """`ppca bench chaos`: a federation under fire. What can happen is in `misfortune`.
 
-Jobs run all the time, two of owners of rows, then one of owners of columns. Every fourth keeps its model, which a second
+Jobs run all the time, two of row owners, then one of column owners. Every fourth keeps its model, which a second
 job then uses on new rows; every fifth has more columns than rows. Every one must end with the right result or
 in a clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all
 four servers must say the same of every job. What an attacker sends must be refused, and no server may take more than

@@ -336,7 +336,6 @@ def evidence_seeds() -> list[bytes]:
 
 
 # -- requests to a server
-# --------------------------------------------------------------------------------------------------
 
 
 class Faults(logging.Handler):
@@ -450,6 +449,6 @@ TARGETS = {
     "databases of servers": Target(store_seeds, feed_store, (), 1),
     "records": Target(record_seeds, feed_record, REFUSED, 3, structured=True),
     "evidence": Target(evidence_seeds, feed_evidence, REFUSED, 2),
-    "requests to a server": Target(lambda: door().requests(), feed_door, (), 4),
+    "requests to a server": Target(lambda: api_server().requests(), feed_api, (), 4),
 }
 """The number beside each is its part of all inputs, in hundredths."""

@@ -1,11 +1,11 @@
 """An eigendecomposition in SecretFlow SPU (ABY3, 128-bit ring): a vectorised Jacobi on three local processes.
 
 Executed by the Python of the peer's virtual environment (see `benchmarks.peers`); imports nothing of PPCA. The package
-brings no eigensolver (SPU's separate library sml has a Jacobi solver), so this is what a user who knows it would write: parallel
-cyclic Jacobi, d/2 disjoint pairs a step in a loop of public length, pairs always in the same places and the rows moved
-on by slices (round-robin), rotations by two rsqrt and one comparison, rows and columns combined element by element (no
-d^3 products). A Newton step makes each rotation orthogonal to the last bits: without it SPU's rsqrt leaves 1e-3. The
-matrix is scaled to norm 64, where its 26 fractional bits are used best.
+brings no eigensolver (SPU's separate library sml has a Jacobi solver), so this is what a user that knows it would
+write: parallel cyclic Jacobi, d/2 disjoint pairs a step in a loop of public length, pairs always in the same places and
+the rows moved on by slices (round-robin), rotations by two rsqrt and one comparison, rows and columns combined element
+by element (no d^3 products). A Newton step makes each rotation orthogonal to the last bits: without it SPU's rsqrt
+leaves 1e-3. The matrix is scaled to norm 64, where its 26 fractional bits are used best.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def test_an_attempt_that_is_stopped_says_so(seats: RealServers) -> None:
     [("attempt_timeout", "[work] attempt_timeout"), ("run_timeout", "the limit for a job of this size")],
 )
 def test_an_attempt_has_a_limit_of_its_own(seats: RealServers, name: str, setting: str) -> None:
-    """Peers that answer every round in time cannot hold it for ever."""
+    """Peers that answer every round in time cannot hold it forever."""
     failed = seats.start(
         fit_job(40, 3, fixed_iterations=4000),
         chunks(data(40, 200)),
