@@ -42,15 +42,25 @@ def fetch(
     joined: Annotated[
         Path, typer.Option("--joined", help="File for the verdicts with your ids.", rich_help_panel=COLUMNS)
     ] = Path("joined.csv"),
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            "--scores",
+            help="Your table, to show its rows in RESULT-scores.html. They are projected here and not sent.",
+        ),
+    ] = None,
 ) -> None:
     """Fetch your result from the servers.
 
     You get the files of ppca fit, and evidence that ppca verify checks.
     """
     with me.member() as member:
-        from .folder import check_free
+        from .folder import check_file, check_free
+        from .scored import scored_path, write_scored
 
         check_free(output, _known(), replace=shown.force)
+        if scores is not None:
+            check_file(scored_path(output), (".html",), replace=shown.force)
         known = member.find(job)
         if wait:
             for _ in member.watch(known):
@@ -59,6 +69,10 @@ def fetch(
         if join is not None:
             _write_joined(member, evidence, join, id, joined, replace=shown.force)
         _show(evidence, output, shown)
+        if scores is not None:
+            write_scored(evidence, scores, scored_path(output))
+            note = f"written: {scored_path(output)}, which shows rows of {scores.name}: do not pass it on"
+            Terminal(quiet=shown.quiet or shown.as_json).print(Text(note), soft_wrap=True, highlight=False)
 
 
 TABLES = ("projected.csv", "flags.csv", "loadings.csv", "means.csv", "deviations.csv")

@@ -210,6 +210,12 @@ def test_variances_below_the_resolution_are_no_digits(tmp_path: Path) -> None:
     assert f"< {percent(limit)}" in text
 
 
+def test_the_report_says_that_variances_left_out_were_not_revealed(tmp_path: Path) -> None:
+    said = "that the job revealed, not all."
+    assert f"the 3 variances {said}" in Balanced(page_of(tmp_path, model_of(6, 3))).text
+    assert said not in Balanced(page_of(tmp_path, model_of(3, 3))).text
+
+
 def test_the_findings_come_first_and_the_costs_last(tmp_path: Path) -> None:
     """Then what to be careful about, pictures, and what was opened: for people first, units folded."""
     audit = [opening("components", [2, 3], "client"), opening("scale of the variance", [], "client")]
@@ -235,13 +241,15 @@ def test_scores_are_points_in_the_plane(tmp_path: Path) -> None:
     rows, model = rows_and_model(50, 4, 2)
     scores = {"north": model.project(rows)[:20], "<b>": model.project(rows)[20:]}
     page = page_of(tmp_path, model, scores=scores)
-    assert page.count('r="2.6"') == 50
+    assert page.count('r="2.6"') == 2 * 50, "the scores plot and the biplot"
+    biplot = page.partition('aria-label="Biplot')[2].partition("</svg>")[0]
+    assert biplot.count('<g class="arrow">') == 4, "one arrow for each column"
     text = Balanced(page).text
     assert "north: 20 rows" in text
     assert "<b>: 30 rows" in text
     many = page_of(tmp_path, model, scores={"north": np.zeros((5000, 2))})
     assert "One of 3 rows is shown." in Balanced(many).text
-    assert many.count('r="2.6"') == 1667
+    assert many.count('r="2.6"') == 2 * 1667
     _, one = rows_and_model(50, 4, 1)
     Balanced(page_of(tmp_path, one, scores={"north": np.ones((3, 1))}))
     assert "Scores" not in Balanced(page_of(tmp_path, model)).text

@@ -64,7 +64,7 @@ def scree(ratios: Floats) -> str:
                 top = _level(own) - 4
                 parts.append(f'<text class="value soft" x="{x:.1f}" y="{top:.1f}">{_short(own)}</text>')
     parts += _component_axis(len(ratios), step)
-    return _svg(HEIGHT, parts, "Explained variance ratio: each component as a bar, their sum as a line")
+    return svg(HEIGHT, parts, "Explained variance ratio: each component as a bar, their sum as a line")
 
 
 def errors(model: PCAModel) -> str:
@@ -89,7 +89,7 @@ def errors(model: PCAModel) -> str:
         place = f'cx="{LEFT + (i + 0.5) * step:.1f}" cy="{level(bound):.1f}"'
         parts.append(f'<circle class="{kind}" {place} r="{radius}"><title>{title}</title></circle>')
     parts += _component_axis(len(bounds), step)
-    return _svg(HEIGHT, parts, "Bounds of the angles to the exact components, in radians")
+    return svg(HEIGHT, parts, "Bounds of the angles to the exact components, in radians")
 
 
 def circle(model: PCAModel) -> str:
@@ -98,7 +98,7 @@ def circle(model: PCAModel) -> str:
     height, radius = 300, 106
     middle, centre = WIDTH / 2, 142.0
     names, full = labels(model.column_names, LETTERS), model.column_names
-    parts = _cross(middle, centre, radius)
+    parts = cross(middle, centre, radius)
     if correlated:
         parts.append(f'<circle class="circle" cx="{middle}" cy="{centre}" r="{radius}"/>')
     ends = [(middle + radius * x, centre - radius * y) for x, y in points.tolist()]
@@ -122,9 +122,9 @@ def circle(model: PCAModel) -> str:
                 f'<text class="tip" x="{edge + 3 * side}" y="{y + 4:.1f}" text-anchor="{anchor}">'
                 f"{html.escape(names[j])}{title}</text>"
             )
-    parts += _plane_axes(model, height)
+    parts += plane_axes(model, height)
     what = "Correlations of columns with" if correlated else "Columns as arrows in the plane of"
-    return _svg(height, parts, f"{what} components 1 and 2")
+    return svg(height, parts, f"{what} components 1 and 2")
 
 
 def scores(model: PCAModel, rows: Mapping[str, Floats]) -> str:
@@ -135,15 +135,20 @@ def scores(model: PCAModel, rows: Mapping[str, Floats]) -> str:
     shown = [points[::stride][:, [0, second]] for points in rows.values()]
     far = max([float(np.abs(points).max(initial=0.0)) for points in shown], default=0.0) or 1.0
     middle, centre = WIDTH / 2, 142.0
-    parts = _cross(middle, centre, 122, middle - 12)
-    for number, points in enumerate(shown):
+    parts = cross(middle, centre, 122, middle - 12)
+    for number, plane in enumerate(shown):
         if second == 0:  # one component: rows in their order
-            points = np.column_stack([points[:, 0], np.linspace(far, -far, len(points))])
-        places = zip(middle + (middle - 16) * points[:, 0] / far, centre - 122 * points[:, 1] / far, strict=True)
-        dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in places)
-        parts.append(f'<g class="point g{number % 6}">{dots}</g>')
-    parts += _plane_axes(model, height)
-    return _svg(height, parts, "Scores of rows")
+            plane = np.column_stack([plane[:, 0], np.linspace(far, -far, len(plane))])
+        across, up = middle + (middle - 16) * plane[:, 0] / far, centre - 122 * plane[:, 1] / far
+        parts.append(points(across, up, number))
+    parts += plane_axes(model, height)
+    return svg(height, parts, "Scores of rows")
+
+
+def points(across: Floats, up: Floats, number: int) -> str:
+    """Rows of one table as dots of the table's colour."""
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in zip(across, up, strict=True))
+    return f'<g class="point g{number % 6}">{dots}</g>'
 
 
 def loadings(components: Floats, names: list[str]) -> str:
@@ -238,10 +243,11 @@ def forest(model: RegressionModel) -> str:
         loose = "" if low[at] > 0 or high[at] < 0 else " loose"
         dot = f'<circle class="dot{loose}" cx="{place(float(middle[at])):.1f}" cy="{y:.1f}" r="3.5">'
         parts.append(f"{dot}<title>{html.escape(title)}</title></circle>")
-    return _svg(height, parts, "Coefficients in standard errors, with their confidence intervals")
+    return svg(height, parts, "Coefficients in standard errors, with their confidence intervals")
 
 
-def _svg(height: float, parts: list[str], title: str) -> str:
+def svg(height: float, parts: list[str], title: str) -> str:
+    """Return a chart of the common width."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" class="chart" role="img" '
         f'aria-label="{title}">{"".join(parts)}</svg>'
@@ -270,7 +276,8 @@ def _grid(ticks: Sequence[str], every: int = 1) -> list[str]:
     return parts
 
 
-def _cross(middle: float, centre: float, radius: float, across: float | None = None) -> list[str]:
+def cross(middle: float, centre: float, radius: float, across: float | None = None) -> list[str]:
+    """Draw the axes through the centre of a plane."""
     reach = radius if across is None else across
     return [
         f'<line class="grid" x1="{middle - reach}" y1="{centre}" x2="{middle + reach}" y2="{centre}"/>',
@@ -278,7 +285,7 @@ def _cross(middle: float, centre: float, radius: float, across: float | None = N
     ]
 
 
-def _plane_axes(model: PCAModel, height: float) -> list[str]:
+def plane_axes(model: PCAModel, height: float) -> list[str]:
     """Draw the axes of the plane: component 1 to the right, component 2 upwards."""
     ratios = model.explained_variance_ratio
     text = f"across: component 1 ({percent(float(ratios[0]))})"

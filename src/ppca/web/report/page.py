@@ -22,6 +22,7 @@ from ...receiver.interpret import cautions, correlations, strongest, summary
 from ...runtime import Account
 from . import charts
 from .account import RECEIVERS, OpeningLine, opening_lines, stage_lines
+from .biplot import biplot
 
 STRONGEST = 6
 """Components, and columns of each, that are listed by name."""
@@ -130,6 +131,8 @@ def _variance(model: PCAModel) -> str:
     notes = f"Variances {unit}; ratios are fractions of the total variance, {model.total_variance:.6g}. "
     notes += "Angle error: a bound of the angle between a component and the exact one, in radians. "
     notes += f"Above {DETERMINED:g} a component is not determined."
+    if len(ratios) < model.components.shape[1]:
+        notes += f" The chart and the table have the {counted(len(ratios), 'variance')} that the job revealed, not all."
     if not model.noise_resolved:
         notes += f" The noise variance is below the resolution: {_noise(model)[0]}."
     table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
@@ -214,11 +217,21 @@ def _scores(model: PCAModel, scores: Mapping[str, Floats]) -> str:
     )
     every = -(-count // charts.MAX_POINTS)
     thinned = f" One of {every} rows is shown." if every > 1 else ""
+    drawn, arrows = charts.scores(model, scores), ""
+    if len(model.components) > 1:
+        drawn = (
+            f'<div class="pair"><div><h3>Rows</h3>{drawn}</div>'
+            f"<div><h3>Biplot: rows and columns</h3>{biplot(model, scores)}</div></div>"
+        )
+        arrows = (
+            " Arrows are columns: rows that lie in the direction of an arrow have large values in that column. "
+            "Lengths of arrows compare with each other, not with the points."
+        )
     return section(
         "Scores",
-        f'{charts.scores(model, scores)}<ul class="groups">{legend}</ul>'
+        f'{drawn}<ul class="groups">{legend}</ul>'
         '<p class="note">Each point is a row, projected on the machine that wrote this page.'
-        f"{thinned} Points are values of single rows: do not pass this page on if these rows are private.</p>",
+        f"{thinned}{arrows} Points are values of single rows: do not pass this page on if these rows are private.</p>",
     )
 
 
