@@ -13,7 +13,7 @@ from ...receiver.interpret import arrows, strongest
 from .charts import LETTERS, MAX_POINTS, NAMED, WIDTH, Floats, cross, plane_axes, points, svg
 
 HEIGHT, CENTRE, REACH, ACROSS = 300, 142.0, 122.0, 104.0
-"""Height of the chart, height of its centre, and largest distance of a point upwards and sideways from the centre."""
+"""Heights of the chart and of its centre, and the largest distance of a point upwards and sideways from the centre."""
 
 ARROW = 0.9
 """Length of the longest arrow, as a fraction of REACH. Directions compare with the points; lengths only among arrows."""
