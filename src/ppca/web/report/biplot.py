@@ -16,7 +16,7 @@ HEIGHT, CENTRE, REACH, ACROSS = 300, 142.0, 122.0, 104.0
 """Heights of the chart and of its centre, and the largest distance of a point upwards and sideways from the centre."""
 
 ARROW = 0.9
-"""Length of the longest arrow, as a fraction of REACH. Directions compare with the points, lengths among arrows only."""
+"""Length of the longest arrow, as a fraction of REACH. Directions compare with points; lengths do not."""
 
 
 def biplot(model: PCAModel, rows: Mapping[str, Floats]) -> str:
