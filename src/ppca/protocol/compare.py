@@ -198,6 +198,26 @@ def _table_bytes(seat: int, n: int) -> int:
     return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
 
 
+@lru_cache(maxsize=128)
+def _table_gate(
+    dtype: RingType, frac: int, edges: tuple[float, ...], tables: tuple[tuple[float, ...], ...]
+) -> ThresholdGate:
+    """Return the gate of `classify` for numbers of a type. Iterations use the same tables again."""
+    width = gate_width(dtype)
+    half = 1 << (width - 1)
+    # x < t over the reals is X < ceil(t 2^f) over the integers.
+    cuts = [_scaled(edge, dtype.frac, up=True) for edge in edges]
+    whole = [[_scaled(value, frac) for value in table] for table in tables]
+    steps = [[table[i] - table[i + 1] for table in whole] for i in range(len(cuts))]
+    bias = [table[-1] for table in whole]
+    for i, cut in enumerate(cuts):
+        if cut >= half:  # a threshold above the range: all x are smaller
+            bias = [last + step for last, step in zip(bias, steps[i], strict=True)]
+            steps[i] = [0] * len(whole)
+    places = [min(max(cut, -half), half - 1) + half for cut in cuts]
+    return threshold_gate(width, dtype.limbs, places, steps, bias)
+
+
 @declare(
     "table",
     rounds=gate_rounds,
@@ -222,20 +242,8 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
         )
     if frac is None:
         frac = 0 if np.all(values == np.round(values)) and x.dtype.is_integer else max(x.dtype.frac, FIXED.frac)
-    width = gate_width(x.dtype)
-    half = 1 << (width - 1)
-    # x < t over the reals is X < ceil(t 2^f) over the integers.
-    cuts = [_scaled(edge, x.dtype.frac, up=True) for edge in edges.tolist()]
-    whole = [[_scaled(value, frac) for value in table] for table in values.tolist()]
-    steps = [[table[i] - table[i + 1] for table in whole] for i in range(len(cuts))]
-    bias = [table[-1] for table in whole]
-    for i, cut in enumerate(cuts):
-        if cut >= half:  # a threshold above the range: all x are smaller
-            bias = [last + step for last, step in zip(bias, steps[i], strict=True)]
-            steps[i] = [0] * len(whole)
-    places = [min(max(cut, -half), half - 1) + half for cut in cuts]
-    gate = threshold_gate(width, x.dtype.limbs, places, steps, bias)
-    data = yield from apply_gate(x.party, x.row, half, gate)
+    gate = _table_gate(x.dtype, frac, tuple(edges.tolist()), tuple(map(tuple, values.tolist())))
+    data = yield from apply_gate(x.party, x.row, 1 << (gate.bits - 1), gate)
     largest = max(1, int(np.abs(values).max()).bit_length())
     return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
 
