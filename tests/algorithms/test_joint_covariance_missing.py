@@ -100,7 +100,7 @@ def check(owners: list[Floats], common: bool) -> int:
 
 
 def holes(owner: Floats, part: float) -> Floats:
-    """The same with so many of its values missing, but not all of a column."""
+    """The same with this number of its values missing, but not all of a column."""
     found = owner.copy()
     found[RANDOM.random(owner.shape) < part] = np.nan
     found[0] = owner[0]

@@ -27,7 +27,7 @@ PATIENCE = 240.0
 
 
 class Scissors(threading.Thread):
-    """Cuts all links whenever some more bytes have passed, so many times: mostly in the middle of an object."""
+    """Cuts all links whenever some more bytes have passed, a given number of times: mostly in the middle of an object."""
 
     def __init__(self, proxies: list[Proxy], cuts: int) -> None:
         super().__init__(daemon=True)

@@ -49,7 +49,7 @@ def gives(field: Field, owner: str, job: ProposedJob) -> None:
     contribute(member, job, path)
 
 
-def test_a_job_that_expires_is_erased_by_all_seats(tmp_path: Path) -> None:
+def test_a_job_that_expires_is_erased_by_all_servers(tmp_path: Path) -> None:
     with Field(tmp_path / "field", OWNERS, ("analyst",)) as field:
         job = proposed(field, "too-late", expires="60s")
         gives(field, "north", job)

@@ -171,7 +171,7 @@ def test_a_member_in_a_role_it_has_not(who: str, kind: str, about: dict[str, obj
 
 
 @pytest.mark.parametrize("path", ["/v1/inventory", "/v1/restore/{job}/north", "/v1/restore-model/{job}"])
-def test_what_only_seats_ask_for(path: str, seats: Besieged) -> None:
+def test_what_only_servers_ask_for(path: str, seats: Besieged) -> None:
     assert seats.client("analyst").request("GET", path.format(job=seats.job.id))[0] == 409
 
 
@@ -241,7 +241,7 @@ def test_frames_on_the_mesh_port(frame: bytes, seats: Besieged) -> None:
     assert seats.say(issue_leaf("north", seats.field.identities["north"].key), HELLO, port=1) == b""
 
 
-def test_the_seats_are_up_and_small_and_the_job_ends_well(seats: Besieged, tmp_path: Path) -> None:
+def test_the_servers_are_up_and_small_and_the_job_ends_well(seats: Besieged, tmp_path: Path) -> None:
     await_that(lambda: [seats.field.health(seat) for seat in range(4)] == [3, 3, 3, 3])
     assert max(seats.memory(seat) - before for seat, before in enumerate(seats.before)) < GROWTH
     for owner in OWNERS[1:]:

@@ -320,7 +320,7 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
 
 
 @pytest.mark.release
-def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> None:
+def test_a_lost_server_comes_back_from_its_mates(field: Field, fit: Evidence) -> None:
     analyst = field.member("analyst")
     job = fit_job(analyst.membership, "second", list(OWNERS), COLUMNS, {"analyst": ["model"]}, components=3)
     analyst.submit(job)

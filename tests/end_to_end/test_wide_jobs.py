@@ -204,7 +204,7 @@ def test_one_person_for_all_owners(field: Field, way: str) -> None:
     assert "verification of components" in [line["what"] for line in pca.openings_]
 
 
-def test_a_seat_may_refuse_it(tmp_path: Path) -> None:
+def test_a_server_may_refuse_it(tmp_path: Path) -> None:
     """An operator lists the forms of data that its server takes."""
     settings = {"policy": {"forms": ["rows", "columns", "new-rows"]}}
     with Field(tmp_path / "old", OWNERS, ("analyst",), settings=settings) as field:

@@ -42,7 +42,7 @@ def plain(items: list[Object], seat: int) -> list[bytes]:
     return list(opened(items, SERVER_KEYS[seat], seat))
 
 
-def test_every_seat_gets_its_packets_and_the_digests_fit() -> None:
+def test_every_server_gets_its_packets_and_the_digests_fit() -> None:
     made, last = sent(3)
     said = last.json()
     assert said["chunks"] == [[item.digest for item in each] for each in made]

@@ -152,7 +152,7 @@ def test_nobody_is_called_servers() -> None:
         Membership(MEMBERSHIP.data.replace(b'name = "north"', b'name = "servers"'), {})
 
 
-def test_three_seats_are_no_federation(tmp_path: Path) -> None:
+def test_three_servers_are_no_federation(tmp_path: Path) -> None:
     text = MEMBERSHIP.data.decode()
     cut = text[: text.index("number = 3") - len("[[server]]\n")] + text[text.index("[[member]]") :]
     data = cut.encode()

@@ -468,7 +468,7 @@ def test_an_operator_who_receives_offers_two_keys() -> None:
     assert waited == ["offer a key (ppca approve)"]
 
 
-def test_the_latest_offer_of_a_restored_seat_counts() -> None:
+def test_the_latest_offer_of_a_restored_server_counts() -> None:
     made = [make("beta", "offer", JOB, b"k", server=1, **({"again": n} if n else {})) for n in range(4)]
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
         assert Objects(headers([made[n] for n in order])).offer("beta", of_server=True) == made[3].header

@@ -19,7 +19,7 @@ STORY = story(OF)
 KINDS = [item.header.kind for item in STORY]
 
 
-class Door(Admission):
+class LocalAdmission(Admission):
     """A server's admission with a membership that can change."""
 
     def __init__(self, folder: Path, at_most: int = 1 << 30, **policy: Any) -> None:

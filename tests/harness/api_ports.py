@@ -25,8 +25,8 @@ OPERATORS = ("alpha", "beta", "gamma", "delta")
 MEMBERS = {"north": ["owner"], "analyst": ["receiver"]}
 
 
-class Doors:
-    """Keys and files of all members in folders of their own; doors are opened server by server."""
+class LocalPorts:
+    """Keys and files of all members in folders of their own; ports are opened server by server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Doors:
             for i, name in enumerate(OPERATORS)
         ]
         members = [{"name": name, "key": key_text(pins[name]), "roles": roles} for name, roles in MEMBERS.items()]
-        content = {"name": "doors", "revision": revision, "server": servers, "member": members}
+        content = {"name": "ports", "revision": revision, "server": servers, "member": members}
         data = render(toml.validated(MembershipFile, content, "test"))
         signatures = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
         for name in at:
@@ -77,7 +77,7 @@ class Doors:
         content |= {"listen": listen, "store": {"path": "store"}, **more}
         return ServerSettings(toml.validated(ServerFile, content, "test"), self.folder / OPERATORS[server])
 
-    # -- doors -------------------------------------------------------------------------------------------------------
+    # -- ports -------------------------------------------------------------------------------------------------------------
 
     def open(self, *servers: int, api: Callable[[ServerState], Api] | None = None) -> None:
         """Open API, mesh and health of these servers."""
@@ -91,12 +91,12 @@ class Doors:
             self._routers.append(Router(self._sockets[3 * server + 1]))
 
     async def _serve(self, server: int, server_state: ServerState, api: Api) -> None:
-        door = web.AppRunner(api.application(), access_log=None)
+        api_runner = web.AppRunner(api.application(), access_log=None)
         local = web.Application()
         local.add_routes([web.get("/healthz", _health)])
         health = web.AppRunner(local, access_log=None)
         for runner, sock, context in (
-            (door, self._sockets[3 * server], server_state.tls.context(dialing=False)),
+            (api_runner, self._sockets[3 * server], server_state.tls.context(dialing=False)),
             (health, self._sockets[3 * server + 2], None),
         ):
             await runner.setup()

@@ -104,7 +104,7 @@ class Board:
 
 
 class BoardServers:
-    """Stands for `member.seats.Seats`."""
+    """Stands for `member.servers.Servers`."""
 
     def __init__(self, board: Board) -> None:
         self.board = board

@@ -197,7 +197,7 @@ class Loop:
 
 @contextmanager
 def served(of: ServerState, loop: Loop, use: Callable[[Api], None] = lambda api: None) -> Iterator[Api]:
-    """A server's door for members, open with real TLS."""
+    """The API of a server, open with real TLS."""
     api = Api(of, None)  # type: ignore[arg-type]
     use(api)
 

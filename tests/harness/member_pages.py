@@ -68,7 +68,7 @@ class MemberPages:
 
     @property
     def root(self) -> str:
-        return self.origin + self.pages.door.root
+        return self.origin + self.pages.authorisation.root
 
     async def enter(self, session: aiohttp.ClientSession) -> None:
         async with session.get(self.link) as answer:
@@ -109,7 +109,7 @@ async def desk(board: Board, name: str) -> AsyncIterator[MemberPages]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
-    here.origin, here.link = f"http://127.0.0.1:{port}", here.pages.door.link(port)
+    here.origin, here.link = f"http://127.0.0.1:{port}", here.pages.authorisation.link(port)
     here.pages.following.start()
     try:
         with patch.object(

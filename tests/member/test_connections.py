@@ -92,7 +92,7 @@ def four(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterato
 # -- failing over ----------------------------------------------------------------------------------------------------
 
 
-def test_the_next_seat_is_asked(four: Four) -> None:
+def test_the_next_server_is_asked(four: Four) -> None:
     four.down(0, 1, 3)
     member = four.member(RECEIVER)
     member.submit(four.job)
@@ -101,7 +101,7 @@ def test_the_next_seat_is_asked(four: Four) -> None:
     assert member.servers._order(None)[0] == 2 or member.servers._order(None)[-1] in (0, 1, 3)
 
 
-def test_an_envelope_goes_to_its_seat_or_to_another(four: Four) -> None:
+def test_an_envelope_goes_to_its_server_or_to_another(four: Four) -> None:
     four.tell(*four.story[:9])
     sent = [item for item in contribution(four.job, "north") if item.header.kind == "envelope"]
     seats = ServerConnections(four.membership, IDENTITIES["north"])
@@ -112,7 +112,7 @@ def test_an_envelope_goes_to_its_seat_or_to_another(four: Four) -> None:
     assert [each.mailbox.has(sent[3].digest) for each in four.server_states] == [True, False, False, False]
 
 
-def test_no_seat_at_all(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_at_all(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
     four.close()
     monkeypatch.setattr(module, "TRIES", 1)
     member = four.member(RECEIVER)
@@ -129,7 +129,7 @@ def test_a_lost_connection_is_made_again(four: Four) -> None:
     assert client.request("GET", "/v1/hello")[0] == 200
 
 
-def test_another_member_at_a_seats_address_is_not_believed(four: Four) -> None:
+def test_another_member_at_a_servers_address_is_not_believed(four: Four) -> None:
     lines = four.membership.file.server
     swapped = tuple(each.model_dump() | ({"api": lines[1].api} if each.number == 0 else {}) for each in lines)
     wrong = membership(2, server=swapped)
@@ -157,7 +157,7 @@ def listed(item: Object, seq: int, **other: Any) -> dict[str, Any]:
     return {"seq": seq, **item.header.as_dict(), "data": base64.b64encode(item.data).decode(), **other}
 
 
-def test_a_seat_cannot_put_its_own_key_in_place_of_anothers(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_cannot_put_its_own_key_in_place_of_anothers(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
     """With it, one server would read two servers' shares, which are the data."""
     told = [item for item in four.story[:9] if (item.header.kind, item.header.author) != ("offer", "beta")]
     four.tell(*told)
@@ -260,7 +260,7 @@ def test_a_header_that_is_not_what_was_signed(four: Four) -> None:
             seats.get(dataclasses.replace(offer.header, **change))
 
 
-def test_a_seat_cannot_say_that_others_finished_refused_or_approved(
+def test_a_server_cannot_say_that_others_finished_refused_or_approved(
     four: Four, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     four.tell(*four.story[:1])
@@ -282,7 +282,7 @@ def test_a_seat_cannot_say_that_others_finished_refused_or_approved(
     assert {item.actor for item in found.waiting} >= {"north", "south", "west"}
 
 
-def test_one_seat_that_hides_something_hides_nothing(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_server_that_hides_something_hides_nothing(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
     four.tell(*four.story)
     lies(four, 0, lambda answer, after: answer["objects"].clear(), monkeypatch)
     assert four.member("north").job_state(four.job).stage == "done"
@@ -293,7 +293,7 @@ def test_one_seat_that_hides_something_hides_nothing(four: Four, monkeypatch: py
     [b"", b"[]", b"7", b"{", b"null", b'{"objects": 7}', b'{"objects": [7]}', b'{"objects": [{"seq": "x"}]}',
      b'{"objects": [{"seq": -1}]}', b"[" * 50000, b"\xff", b'{"objects": [{"seq": 1}, {"seq": 1}]}'],
 )  # fmt: skip
-def test_a_seat_that_answers_nonsense_is_passed_over(
+def test_a_server_that_answers_nonsense_is_passed_over(
     answer: bytes, four: Four, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     four.tell(*four.story)

@@ -14,7 +14,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
-from harness.api_ports import OPERATORS, Doors
+from harness.api_ports import OPERATORS, LocalPorts
 from ppca.cli.main import app
 from ppca.member import doctor_files
 from ppca.member.doctor import Doctor, Patient
@@ -29,20 +29,20 @@ from ppca.transport.pinned import PinnedTls, issue_leaf
 
 
 @pytest.fixture
-def doors(tmp_path: Path) -> Iterator[Doors]:
-    found = Doors(tmp_path)
+def local_ports(tmp_path: Path) -> Iterator[LocalPorts]:
+    found = LocalPorts(tmp_path)
     yield found
     found.close()
 
 
-def owner(doors: Doors, **options: Any) -> Findings:
-    folder = doors.folder / "north"
+def owner(local_ports: LocalPorts, **options: Any) -> Findings:
+    folder = local_ports.folder / "north"
     patient = Patient(folder / "federation.toml", folder / "identity.key", state=folder / "state")
     return Doctor(patient, **options).examine()
 
 
-def operator(doors: Doors, server: int = 0, **options: Any) -> Findings:
-    settings = doors.settings(server, store={"path": "store", "at_most": 1 << 20})
+def operator(local_ports: LocalPorts, server: int = 0, **options: Any) -> Findings:
+    settings = local_ports.settings(server, store={"path": "store", "at_most": 1 << 20})
     return Doctor(Patient(settings.federation, settings.identity, settings), **options).examine()
 
 
@@ -60,9 +60,9 @@ def only(found: Findings) -> Finding:
 # -- sound ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_federation_for_an_owner(doors: Doors) -> None:
-    doors.open(0, 1, 2, 3)
-    found = owner(doors, idle=1)
+def test_a_sound_federation_for_an_owner(local_ports: LocalPorts) -> None:
+    local_ports.open(0, 1, 2, 3)
+    found = owner(local_ports, idle=1)
     assert wrong(found) == []
     assert found.items[-1].said.startswith("revision 1 and build ")
     assert sorted(found.figures["links"]) == ["0", "1", "2", "3"]
@@ -74,9 +74,9 @@ def test_a_sound_federation_for_an_owner(doors: Doors) -> None:
         assert "mesh_dial_seconds" not in figures  # owners have nothing to do with it
 
 
-def test_a_sound_federation_for_an_operator(doors: Doors) -> None:
-    doors.open(0, 1, 2, 3)
-    found = operator(doors, server=2)
+def test_a_sound_federation_for_an_operator(local_ports: LocalPorts) -> None:
+    local_ports.open(0, 1, 2, 3)
+    found = operator(local_ports, server=2)
     assert wrong(found) == []
     for number, figures in found.figures["links"].items():
         assert figures["mesh_dial_seconds"] > 0
@@ -85,9 +85,9 @@ def test_a_sound_federation_for_an_operator(doors: Doors) -> None:
             assert figures["back"]["mesh"]["up"]
 
 
-def test_the_report_has_no_secret(doors: Doors) -> None:
-    doors.open(0, 1, 2, 3)
-    folder, report = doors.folder / "north", doors.folder / "report.json"
+def test_the_report_has_no_secret(local_ports: LocalPorts) -> None:
+    local_ports.open(0, 1, 2, 3)
+    folder, report = local_ports.folder / "north", local_ports.folder / "report.json"
     words = ["doctor", "-f", folder / "federation.toml", "-i", folder / "identity.key", "--state", folder / "state"]
     done = CliRunner().invoke(app, [*map(str, words), "--report", str(report)])
     assert done.exit_code == 0, done.output
@@ -100,9 +100,11 @@ def test_the_report_has_no_secret(doors: Doors) -> None:
 
 
 @pytest.mark.parametrize(("memory", "said"), [(1 << 26, False), (1 << 50, True), (None, False)])
-def test_memory_of_jobs_is_compared_with_that_of_the_machine(doors: Doors, memory: int | None, said: bool) -> None:
-    doors.open(0, 1, 2, 3)
-    settings = doors.settings(0, policy={} if memory is None else {"memory": memory})
+def test_memory_of_jobs_is_compared_with_that_of_the_machine(
+    local_ports: LocalPorts, memory: int | None, said: bool
+) -> None:
+    local_ports.open(0, 1, 2, 3)
+    settings = local_ports.settings(0, policy={} if memory is None else {"memory": memory})
     found = Doctor(Patient(settings.federation, settings.identity, settings)).examine()
     notes = [item for item in found.items if item.where == "memory"]
     assert len(notes) == said
@@ -113,59 +115,59 @@ def test_memory_of_jobs_is_compared_with_that_of_the_machine(doors: Doors, memor
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_seat(doors: Doors) -> None:
-    doors.open(0, 1, 3)
-    fault = only(owner(doors))
+def test_a_stopped_server(local_ports: LocalPorts) -> None:
+    local_ports.open(0, 1, 3)
+    fault = only(owner(local_ports))
     assert fault.where == "server 2 (gamma)"
     assert fault.said.startswith("no process listens on 127.0.0.1:")
     assert "starts the server" in fault.remedy
 
 
-def test_the_exit_code_says_that_something_must_be_mended(doors: Doors) -> None:
-    folder = doors.folder / "north"
+def test_the_exit_code_says_that_something_must_be_mended(local_ports: LocalPorts) -> None:
+    folder = local_ports.folder / "north"
     words = ["doctor", "-f", folder / "federation.toml", "-i", folder / "identity.key", "--state", folder / "state"]
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 1
     assert done.output.count("→ its operator starts the server") == 4
 
 
-def test_a_wrong_key(doors: Doors) -> None:
+def test_a_wrong_key(local_ports: LocalPorts) -> None:
     """Whoever answers for gamma has another key than the one that the owner has pinned."""
-    doors.open(0, 1, 2, 3)
+    local_ports.open(0, 1, 2, 3)
     other = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
-    doors.found(at=("north",), keys={"gamma": other})
-    found = wrong(owner(doors))
+    local_ports.found(at=("north",), keys={"gamma": other})
+    found = wrong(owner(local_ports))
     assert found[0].where == "federation.toml"  # gamma's signature does not count either
     seats = [item for item in found if item.where == "server 2 (gamma)"]
     assert "does not hold the key pinned for gamma" in seats[0].said
     assert "over the telephone" in seats[0].remedy
 
 
-def test_swapped_addresses(doors: Doors) -> None:
-    doors.open(0, 1, 2, 3)
-    doors.ports[0], doors.ports[3] = doors.ports[3], doors.ports[0]
-    doors.found(revision=2, at=("north",))
-    found = [item for item in wrong(owner(doors)) if item.where == "server 0 (alpha)"]
+def test_swapped_addresses(local_ports: LocalPorts) -> None:
+    local_ports.open(0, 1, 2, 3)
+    local_ports.ports[0], local_ports.ports[3] = local_ports.ports[3], local_ports.ports[0]
+    local_ports.found(revision=2, at=("north",))
+    found = [item for item in wrong(owner(local_ports)) if item.where == "server 0 (alpha)"]
     assert "beta answers at " in found[0].said
     assert "correct the addresses" in found[0].remedy
 
 
-def test_a_member_that_seats_do_not_know(doors: Doors) -> None:
-    doors.found(keys={"north": Ed25519PrivateKey.generate().public_key().public_bytes_raw()}, at=OPERATORS)
-    doors.open(0, 1, 2, 3)
-    found = wrong(owner(doors))
+def test_a_member_that_servers_do_not_know(local_ports: LocalPorts) -> None:
+    local_ports.found(keys={"north": Ed25519PrivateKey.generate().public_key().public_bytes_raw()}, at=OPERATORS)
+    local_ports.open(0, 1, 2, 3)
+    found = wrong(owner(local_ports))
     assert [item.where for item in found] == [f"server {i} ({name})" for i, name in enumerate(OPERATORS)]
     assert all(item.said.startswith("the server rejected the connection") for item in found)
 
 
-def test_another_revision(doors: Doors) -> None:
-    doors.found(revision=2, at=("beta",))
-    doors.open(0, 1, 2, 3)
-    fault = only(owner(doors))
+def test_another_revision(local_ports: LocalPorts) -> None:
+    local_ports.found(revision=2, at=("beta",))
+    local_ports.open(0, 1, 2, 3)
+    fault = only(owner(local_ports))
     assert (fault.where, fault.said) == ("server 1 (beta)", "it has revision 2 of the federation, you have 1")
     assert "get the new federation.toml" in fault.remedy
-    doors.found(revision=3, at=("north",))
-    older = [item for item in wrong(owner(doors)) if item.where == "server 0 (alpha)"]
+    local_ports.found(revision=3, at=("north",))
+    older = [item for item in wrong(owner(local_ports)) if item.where == "server 0 (alpha)"]
     assert "send its operator" in older[0].remedy
 
 
@@ -186,54 +188,56 @@ def seconds_of(fault: Finding, way: str) -> int:
     return int(found[1])
 
 
-def test_a_wrong_clock(doors: Doors) -> None:
-    doors.open(0, 1, 2)
-    doors.open(3, api=lambda server_state: Late(server_state, None))  # type: ignore[arg-type]
-    found = owner(doors)
+def test_a_wrong_clock(local_ports: LocalPorts) -> None:
+    local_ports.open(0, 1, 2)
+    local_ports.open(3, api=lambda server_state: Late(server_state, None))  # type: ignore[arg-type]
+    found = owner(local_ports)
     fault = only(found)
     assert fault.where == "server 3 (delta)"
     assert seconds_of(fault, "behind") == pytest.approx(240, abs=5)
     assert found.figures["links"]["3"]["clock_skew_seconds"] == pytest.approx(-240, abs=5)
 
 
-def test_the_own_clock_is_wrong_if_all_others_agree(doors: Doors) -> None:
-    doors.open(0, 1, 2, 3, api=lambda server_state: Late(server_state, None))  # type: ignore[arg-type]
-    fault = only(owner(doors))
+def test_the_own_clock_is_wrong_if_all_others_agree(local_ports: LocalPorts) -> None:
+    local_ports.open(0, 1, 2, 3, api=lambda server_state: Late(server_state, None))  # type: ignore[arg-type]
+    fault = only(owner(local_ports))
     assert fault.where == "this machine"
     assert seconds_of(fault, "ahead") == pytest.approx(240, abs=5)
 
 
-def test_another_build(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_build(local_ports: LocalPorts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seat_api, "build", lambda: "0.0.9+other")
-    doors.open(0, 1, 2, 3)
-    found = wrong(owner(doors))
+    local_ports.open(0, 1, 2, 3)
+    found = wrong(owner(local_ports))
     assert len(found) == 4
     assert "it runs build 0.0.9+other" in found[0].said
     assert "the same wheel" in found[0].remedy
 
 
-def test_an_unknown_name(doors: Doors) -> None:
-    doors.open(1, 2, 3)
-    path = doors.folder / "north" / "federation.toml"
-    text = path.read_text().replace(f"127.0.0.1:{doors.ports[0]}", f"no-such-host.invalid:{doors.ports[0]}")
+def test_an_unknown_name(local_ports: LocalPorts) -> None:
+    local_ports.open(1, 2, 3)
+    path = local_ports.folder / "north" / "federation.toml"
+    text = path.read_text().replace(f"127.0.0.1:{local_ports.ports[0]}", f"no-such-host.invalid:{local_ports.ports[0]}")
     path.write_text(text)
-    found = [item for item in wrong(owner(doors)) if item.where == "server 0 (alpha)"]
+    found = [item for item in wrong(owner(local_ports)) if item.where == "server 0 (alpha)"]
     assert "the name no-such-host.invalid is not known here" in found[0].said
     assert "/etc/hosts" in found[0].remedy
 
 
-def test_a_server_that_does_not_run_is_missed_from_both_sides(doors: Doors) -> None:
-    doors.open(1, 2, 3)
-    found = wrong(operator(doors, server=0, bandwidth=False))
+def test_a_server_that_does_not_run_is_missed_from_both_sides(local_ports: LocalPorts) -> None:
+    local_ports.open(1, 2, 3)
+    found = wrong(operator(local_ports, server=0, bandwidth=False))
     assert "systemctl start ppca-server" in next(item.remedy for item in found if item.where == "this server")
     back = [item for item in found if "does not reach the mesh port of this server" in item.said]
     assert [item.where for item in back] == ["server 1 (beta)", "server 2 (gamma)", "server 3 (delta)"]
 
 
-def test_a_seat_that_is_too_busy_to_be_measured_is_no_fault(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_too_busy_to_be_measured_is_no_fault(
+    local_ports: LocalPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(probes, "MAX_AT_ONCE", 0)
-    doors.open(0, 1, 2, 3)
-    found = owner(doors)
+    local_ports.open(0, 1, 2, 3)
+    found = owner(local_ports)
     assert wrong(found) == []
     notes = [item for item in found.items if item.level == "note" and "was not measured" in item.said]
     assert len(notes) == 4
@@ -242,15 +246,15 @@ def test_a_seat_that_is_too_busy_to_be_measured_is_no_fault(doors: Doors, monkey
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_files_that_others_can_read_or_change(doors: Doors) -> None:
-    settings = doors.settings(0)
+def test_files_that_others_can_read_or_change(local_ports: LocalPorts) -> None:
+    settings = local_ports.settings(0)
     settings.keys.mkdir(parents=True, mode=0o700)
     settings.store.chmod(0o755)
     write_whole(settings.keys / "job-0.key", b"secret", 0o644)
-    (doors.folder / "alpha" / "federation.toml").chmod(0o666)
-    (doors.folder / "alpha" / "server.toml").write_text("")
-    (doors.folder / "alpha" / "server.toml").chmod(0o664)
-    found = {item.remedy for item in wrong(operator(doors)) if item.remedy.startswith("chmod")}
+    (local_ports.folder / "alpha" / "federation.toml").chmod(0o666)
+    (local_ports.folder / "alpha" / "server.toml").write_text("")
+    (local_ports.folder / "alpha" / "server.toml").chmod(0o664)
+    found = {item.remedy for item in wrong(operator(local_ports)) if item.remedy.startswith("chmod")}
     assert found == {
         f"chmod go-w {settings.folder}/federation.toml",
         f"chmod go-w {settings.folder}/server.toml",
@@ -259,24 +263,24 @@ def test_files_that_others_can_read_or_change(doors: Doors) -> None:
     }
 
 
-def test_an_identity_that_others_can_read(doors: Doors) -> None:
-    (doors.folder / "north" / "identity.key").chmod(0o644)
-    fault = only(owner(doors))
+def test_an_identity_that_others_can_read(local_ports: LocalPorts) -> None:
+    (local_ports.folder / "north" / "identity.key").chmod(0o644)
+    fault = only(owner(local_ports))
     assert fault.where == "identity"
     assert "chmod 600" in fault.said
 
 
-def test_a_full_disk(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(local_ports: LocalPorts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_files.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 10**8}))
-    doors.open(0, 1, 2, 3)
-    assert only(owner(doors)).said.startswith("100 MB are free")
+    local_ports.open(0, 1, 2, 3)
+    assert only(owner(local_ports)).said.startswith("100 MB are free")
 
 
 # -- what servers answer ------------------------------------------------------------------------------------------------
 
 
-def link(doors: Doors, name: str) -> DoctorConnection:
-    identity, membership = doors.identities[name], doors.membership(name)
+def link(local_ports: LocalPorts, name: str) -> DoctorConnection:
+    identity, membership = local_ports.identities[name], local_ports.membership(name)
     return DoctorConnection(
         membership.servers[0], PinnedTls(issue_leaf(name, identity.key), membership.keys, membership.operators)
     )
@@ -292,11 +296,11 @@ def link(doors: Doors, name: str) -> DoctorConnection:
         ("north", "GET", "/v1/reach", None, "only servers are dialed back"),
     ],
 )
-def test_what_seats_do_for_measurements_is_bounded(
-    doors: Doors, name: str, method: str, path: str, body: bytes | None, said: str
+def test_what_servers_do_for_measurements_is_bounded(
+    local_ports: LocalPorts, name: str, method: str, path: str, body: bytes | None, said: str
 ) -> None:
-    doors.open(0)
-    visitor = link(doors, name)
+    local_ports.open(0)
+    visitor = link(local_ports, name)
     with pytest.raises(Exception, match=said):
         visitor.ask(method, path, body)
     visitor.close()

@@ -1,4 +1,4 @@
-"""Fixtures of a server: its admission, its door, and the loop that serves it."""
+"""Fixtures of a server: its admission, its admission, and the loop that serves it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.admission import Door
+from harness.admission import LocalAdmission
 from harness.federation import Loop, served
 from harness.one_server import OneServer
 
@@ -27,5 +27,5 @@ def seat(tmp_path: Path, loop: Loop) -> Iterator[OneServer]:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path)
+def admission(tmp_path: Path) -> LocalAdmission:
+    return LocalAdmission(tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.admission import KINDS, OF, STORY, Door, until
+from harness.admission import KINDS, OF, STORY, LocalAdmission, until
 from harness.federation import (
     IDENTITIES,
     MEMBERSHIP,
@@ -29,12 +29,12 @@ from ppca.server import object_rules as module
 from ppca.server.mailbox import SMALL
 
 
-def test_a_job_that_goes_well_is_let_in(door: Door) -> None:
-    door.tell(*STORY)
-    assert door.job_state(OF.id).stage == "done"
+def test_a_job_that_goes_well_is_let_in(admission: LocalAdmission) -> None:
+    admission.tell(*STORY)
+    assert admission.job_state(OF.id).stage == "done"
     for item in STORY:
-        assert not door.admit(item, item.header.author), "an object can be sent again"
-    assert len(door.mailbox.headers(OF.id)) == len(STORY)
+        assert not admission.admit(item, item.header.author), "an object can be sent again"
+    assert len(admission.mailbox.headers(OF.id)) == len(STORY)
 
 
 WRONG: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
@@ -73,49 +73,51 @@ WRONG: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
 
 def test_a_server_cannot_fill_the_store_of_another(tmp_path: Path) -> None:
     """Small objects of operators were taken without a limit, also when the store was full and the job over."""
-    door = Door(tmp_path, at_most=1 << 20)
-    door.tell(*STORY)
+    admission = LocalAdmission(tmp_path, at_most=1 << 20)
+    admission.tell(*STORY)
     long = {"more": "x" * 10_000}
-    door.tell(make("delta", "audit", OF, bytes(60_000), attempt=1))
-    door.refuses(make("delta", "audit", OF, bytes(60_001), attempt=1), "said so already")
-    door.tell(make("delta", "result", OF, b"x", receiver=RECEIVER, attempt=1, chunk=0))
-    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=0), "said so already")
-    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=1 << 12), "missing or invalid")
-    door.tell(make("delta", "erased", OF, what="job"))
-    door.refuses(make("delta", "erased", OF, what="job", **long), "said so already")
-    door.refuses(make("delta", "erased", OF, what="everything"), "nothing that can be erased")
+    admission.tell(make("delta", "audit", OF, bytes(60_000), attempt=1))
+    admission.refuses(make("delta", "audit", OF, bytes(60_001), attempt=1), "said so already")
+    admission.tell(make("delta", "result", OF, b"x", receiver=RECEIVER, attempt=1, chunk=0))
+    admission.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=0), "said so already")
+    admission.refuses(
+        make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, chunk=1 << 12), "missing or invalid"
+    )
+    admission.tell(make("delta", "erased", OF, what="job"))
+    admission.refuses(make("delta", "erased", OF, what="job", **long), "said so already")
+    admission.refuses(make("delta", "erased", OF, what="everything"), "nothing that can be erased")
     for kind, about in (("erased", {"what": "model"}), ("receipt", {"owner": "north", "contribution": "0" * 64})):
-        door.refuses(make("delta", kind, OF, bytes(60_000), **about), "it has a payload")
+        admission.refuses(make("delta", kind, OF, bytes(60_000), **about), "it has a payload")
     for kind in ("audit", "result"):
         with pytest.raises(NotNow, match="no such attempt"):
-            door.admit(make("delta", kind, OF, b"x", receiver=RECEIVER, attempt=2, chunk=0), "delta")
+            admission.admit(make("delta", kind, OF, b"x", receiver=RECEIVER, attempt=2, chunk=0), "delta")
 
 
 def test_small_objects_of_an_operator_have_a_limit_of_bytes(tmp_path: Path) -> None:
-    door = Door(tmp_path, at_most=1 << 20, bytes_per_member=1 << 20)
-    door.mailbox.put(make("north", "envelope", OF, bytes(1 << 20)))
+    admission = LocalAdmission(tmp_path, at_most=1 << 20, bytes_per_member=1 << 20)
+    admission.mailbox.put(make("north", "envelope", OF, bytes(1 << 20)))
     with pytest.raises(NotNow, match="the store of this server is full"):
-        door.check_quota("north", 1)
+        admission.check_quota("north", 1)
     for _ in range(17):  # a full store takes them up to that limit
-        door.check_quota("delta", 60_000)
-        door.mailbox.put(make("delta", "audit", OF, secrets.token_bytes(60_000)))
+        admission.check_quota("delta", 60_000)
+        admission.mailbox.put(make("delta", "audit", OF, secrets.token_bytes(60_000)))
     with pytest.raises(NotNow, match="delta has stored as much"):
-        door.check_quota("delta", 60_000)
+        admission.check_quota("delta", 60_000)
 
 
 def test_results_that_members_ask_for_do_not_silence_a_server(tmp_path: Path) -> None:
     """Two large results of one member used up the bytes of all operators: no server could say anything until they were erased."""
-    door = Door(tmp_path, bytes_per_member=1 << 20)
+    admission = LocalAdmission(tmp_path, bytes_per_member=1 << 20)
     large = make("alpha", "result", OF, bytes(1 << 20), receiver=RECEIVER, attempt=1, chunk=0)
-    door.mailbox.put(large)
-    door.mailbox.close()
-    door = Door(tmp_path, bytes_per_member=1 << 20)  # also after a restart
+    admission.mailbox.put(large)
+    admission.mailbox.close()
+    admission = LocalAdmission(tmp_path, bytes_per_member=1 << 20)  # also after a restart
     with pytest.raises(NotNow, match="alpha has stored as much"):
-        door.check_quota("alpha", SMALL + 1)
-    door.check_quota("alpha", SMALL)
-    door.tell(*STORY)
-    door.mailbox.drop(OF.id, ["result"])
-    door.check_quota("alpha", SMALL + 1)
+        admission.check_quota("alpha", SMALL + 1)
+    admission.check_quota("alpha", SMALL)
+    admission.tell(*STORY)
+    admission.mailbox.drop(OF.id, ["result"])
+    admission.check_quota("alpha", SMALL + 1)
 
 
 def test_every_kind_has_its_wrong_authors() -> None:
@@ -123,34 +125,34 @@ def test_every_kind_has_its_wrong_authors() -> None:
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_authors_and_wrong_roles(kind: str, door: Door) -> None:
-    door.tell(*until("ended"))
+def test_wrong_authors_and_wrong_roles(kind: str, admission: LocalAdmission) -> None:
+    admission.tell(*until("ended"))
     for author, about, payload in WRONG[kind]:
-        door.refuses(make(author, kind, OF, payload, **about))
+        admission.refuses(make(author, kind, OF, payload, **about))
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS)))
-def test_an_outsider_and_a_forger(kind: str, door: Door) -> None:
+def test_an_outsider_and_a_forger(kind: str, admission: LocalAdmission) -> None:
     """Right in everything but the key."""
     item = next(item for item in STORY if item.header.kind == kind)
-    door.tell(*until(kind))
+    admission.tell(*until(kind))
     author = item.header.author
     forged = Object.make(Identity(author, IDENTITIES["nobody"].key), kind, OF.id, item.payload, **item.header.about)
-    door.refuses(forged, "did not sign")
-    door.refuses(forged, "did not sign", carrier="beta")
-    door.refuses(
+    admission.refuses(forged, "did not sign")
+    admission.refuses(forged, "did not sign", carrier="beta")
+    admission.refuses(
         Object.make(IDENTITIES["nobody"], kind, OF.id, item.payload, **item.header.about),
         "not a member",
         carrier="beta",
     )
 
 
-def test_members_bring_their_own_and_seats_any(door: Door) -> None:
-    door.tell(*until("approval"))
+def test_members_bring_their_own_and_servers_any(admission: LocalAdmission) -> None:
+    admission.tell(*until("approval"))
     item = make("north", "approval", OF)
-    door.refuses(item, "members bring their own", carrier="south")
-    door.refuses(item, "members bring their own", carrier=RECEIVER)
-    assert door.admit(item, "delta")
+    admission.refuses(item, "members bring their own", carrier="south")
+    admission.refuses(item, "members bring their own", carrier=RECEIVER)
+    assert admission.admit(item, "delta")
 
 
 AGAIN: dict[str, Callable[[], Object]] = {
@@ -165,63 +167,63 @@ AGAIN: dict[str, Callable[[], Object]] = {
 
 
 @pytest.mark.parametrize("kind", AGAIN)
-def test_what_is_said_once(kind: str, door: Door) -> None:
-    door.tell(*(STORY[:-3] if kind == "ended" else [item for item in STORY if item.header.kind != "ended"]))
-    door.refuses(AGAIN[kind](), "already|comes next")
+def test_what_is_said_once(kind: str, admission: LocalAdmission) -> None:
+    admission.tell(*(STORY[:-3] if kind == "ended" else [item for item in STORY if item.header.kind != "ended"]))
+    admission.refuses(AGAIN[kind](), "already|comes next")
 
 
-def test_another_server_brings_the_proof_that_an_author_contradicts_itself(door: Door) -> None:
+def test_another_server_brings_the_proof_that_an_author_contradicts_itself(admission: LocalAdmission) -> None:
     """At most as many objects as the state of the job depends on."""
-    door.tell(*(item for item in STORY if (item.header.kind, item.header.author) != ("ended", "delta")))
-    door.tell(ended(OF, "delta", 1, "failed", why="disk"))
+    admission.tell(*(item for item in STORY if (item.header.kind, item.header.author) != ("ended", "delta")))
+    admission.tell(ended(OF, "delta", 1, "failed", why="disk"))
     proofs = [ended(OF, "delta", 1, "withdrawn"), ended(OF, "delta", 1, "failed", why="bug", final=True)]
     for item in (*proofs, ended(OF, "delta")):
-        door.refuses(item, "already")
-        assert door.admit(item, "beta")
-    assert door.job_state(OF.id).stage == "done"
+        admission.refuses(item, "already")
+        assert admission.admit(item, "beta")
+    assert admission.job_state(OF.id).stage == "done"
     for item in (ended(OF, "delta", audit="b"), ended(OF, "delta", 1, "failed", why="x", final=True)):
-        door.refuses(item, "already", carrier="beta")
+        admission.refuses(item, "already", carrier="beta")
 
 
-def test_another_server_brings_the_proof_that_an_owner_signed_two_contributions(door: Door) -> None:
-    door.tell(*until("start"))
+def test_another_server_brings_the_proof_that_an_owner_signed_two_contributions(admission: LocalAdmission) -> None:
+    admission.tell(*until("start"))
     second, third = (contribution(OF, "north", values)[-1] for values in ((3.0, 4.0), (5.0, 6.0)))
-    door.refuses(second, "already")
-    assert door.admit(second, "gamma")
-    assert "north has signed different contributions" in door.job_state(OF.id).why
-    door.refuses(third, "already", carrier="gamma")
+    admission.refuses(second, "already")
+    assert admission.admit(second, "gamma")
+    assert "north has signed different contributions" in admission.job_state(OF.id).why
+    admission.refuses(third, "already", carrier="gamma")
 
 
-def test_a_refusal_ends_a_job_and_nothing_comes_after(door: Door) -> None:
-    door.tell(*until("contribution"), make("south", "refusal", OF, why="no"))
-    assert door.job_state(OF.id).stage == "refused"
+def test_a_refusal_ends_a_job_and_nothing_comes_after(admission: LocalAdmission) -> None:
+    admission.tell(*until("contribution"), make("south", "refusal", OF, why="no"))
+    assert admission.job_state(OF.id).stage == "refused"
     for item in (
         make("north", "refusal", OF, why="too"),
         contribution(OF, "north")[-1],
         make("alpha", "start", OF, attempt=1),
     ):
-        door.refuses(item, "is over")
-    door.tell(make("alpha", "erased", OF, what="job"))
+        admission.refuses(item, "is over")
+    admission.tell(make("alpha", "erased", OF, what="job"))
 
 
-def test_a_job_that_is_over_takes_what_seats_still_owe(door: Door) -> None:
-    door.tell(*STORY)
-    door.tell(
+def test_a_job_that_is_over_takes_what_servers_still_owe(admission: LocalAdmission) -> None:
+    admission.tell(*STORY)
+    admission.tell(
         make("alpha", "result", OF, b"x", receiver=RECEIVER, attempt=1, chunk=0),
         make("alpha", "audit", OF, b"{}", attempt=1),
     )
-    door.refuses(make("north", "cancel", OF), "is over")
+    admission.refuses(make("north", "cancel", OF), "is over")
 
 
-def test_an_operator_offers_again_only_as_a_restored_seat(door: Door) -> None:
-    door.tell(*until("approval"))
-    door.tell(make("alpha", "offer", OF, SERVER_KEYS[1].public, server=0, again=1))
-    door.refuses(make("alpha", "offer", OF, SERVER_KEYS[2].public, server=0, again=1), "already")
-    door.refuses(
+def test_an_operator_offers_again_only_as_a_restored_server(admission: LocalAdmission) -> None:
+    admission.tell(*until("approval"))
+    admission.tell(make("alpha", "offer", OF, SERVER_KEYS[1].public, server=0, again=1))
+    admission.refuses(make("alpha", "offer", OF, SERVER_KEYS[2].public, server=0, again=1), "already")
+    admission.refuses(
         make("alpha", "offer", OF, SERVER_KEYS[2].public, server=1, again=2), "does not need a key for this job"
     )
-    door.refuses(make(RECEIVER, "offer", OF, SERVER_KEYS[2].public, receiver=RECEIVER, again=2), "already")
-    door.refuses(make(RECEIVER, "offer", OF, SERVER_KEYS[2].public, server=0), "does not need a key for this job")
+    admission.refuses(make(RECEIVER, "offer", OF, SERVER_KEYS[2].public, receiver=RECEIVER, again=2), "already")
+    admission.refuses(make(RECEIVER, "offer", OF, SERVER_KEYS[2].public, server=0), "does not need a key for this job")
 
 
 def test_an_operator_who_receives_offers_twice(tmp_path: Path) -> None:
@@ -229,27 +231,27 @@ def test_an_operator_who_receives_offers_twice(tmp_path: Path) -> None:
     members = tuple(member.model_dump() for member in MEMBERSHIP.file.member)
     both = membership(member=(*members, line))
     of = job(both, receivers={"alpha": ["model"]})
-    door = Door(tmp_path)
-    door.federation = both
-    door.tell(make("alpha", "job", of, of.data), *offers(of))
-    assert not any(item.what.startswith("offer") for item in door.job_state(of.id).waiting)
-    door.refuses(make("alpha", "offer", of, SERVER_KEYS[3].public, receiver="alpha"), "already")
+    admission = LocalAdmission(tmp_path)
+    admission.federation = both
+    admission.tell(make("alpha", "job", of, of.data), *offers(of))
+    assert not any(item.what.startswith("offer") for item in admission.job_state(of.id).waiting)
+    admission.refuses(make("alpha", "offer", of, SERVER_KEYS[3].public, receiver="alpha"), "already")
 
 
 @pytest.mark.parametrize("public", [b"", b"\xff" * 1216, SERVER_KEYS[0].public[:1184] + bytes(32)])
-def test_an_offer_that_is_no_key_is_refused(door: Door, public: bytes) -> None:
+def test_an_offer_that_is_no_key_is_refused(admission: LocalAdmission, public: bytes) -> None:
     """Servers found out after the computation, in every attempt; the receiver could not offer again."""
-    door.tell(STORY[0])
-    door.refuses(make(RECEIVER, "offer", OF, public, receiver=RECEIVER), "holds no key")
-    door.tell(make(RECEIVER, "offer", OF, SERVER_KEYS[0].public, receiver=RECEIVER))
+    admission.tell(STORY[0])
+    admission.refuses(make(RECEIVER, "offer", OF, public, receiver=RECEIVER), "holds no key")
+    admission.tell(make(RECEIVER, "offer", OF, SERVER_KEYS[0].public, receiver=RECEIVER))
 
 
-def test_contributing_needs_an_approval(door: Door) -> None:
-    door.tell(*until("approval"), make("north", "approval", OF))
+def test_contributing_needs_an_approval(admission: LocalAdmission) -> None:
+    admission.tell(*until("approval"), make("north", "approval", OF))
     for item in contribution(OF, "south"):
-        door.refuses(item, "has not approved")
-    door.tell(*contribution(OF, "north"))
-    door.refuses(make("north", "envelope", OF, b"x", to=0, chunk=9), "has finished")
+        admission.refuses(item, "has not approved")
+    admission.tell(*contribution(OF, "north"))
+    admission.refuses(make("north", "envelope", OF, b"x", to=0, chunk=9), "has finished")
 
 
 @pytest.mark.parametrize(
@@ -269,9 +271,9 @@ def test_contributing_needs_an_approval(door: Door) -> None:
         {"to": 0, "chunk": True},
     ],
 )
-def test_envelopes_to_nowhere(about: dict[str, Any], door: Door) -> None:
-    door.tell(*until("envelope"))
-    door.refuses(make("north", "envelope", OF, b"x", **about), "addressed to no server|missing or invalid")
+def test_envelopes_to_nowhere(about: dict[str, Any], admission: LocalAdmission) -> None:
+    admission.tell(*until("envelope"))
+    admission.refuses(make("north", "envelope", OF, b"x", **about), "addressed to no server|missing or invalid")
 
 
 @pytest.mark.parametrize(
@@ -303,16 +305,18 @@ def test_envelopes_to_nowhere(about: dict[str, Any], door: Door) -> None:
         ("offer", RECEIVER, {"receiver": RECEIVER}),
     ],
 )
-def test_objects_that_do_not_say_what_they_must(kind: str, author: str, about: dict[str, Any], door: Door) -> None:
+def test_objects_that_do_not_say_what_they_must(
+    kind: str, author: str, about: dict[str, Any], admission: LocalAdmission
+) -> None:
     before = until("approval") if kind in ("approval", "refusal") else until("start", 0 if kind == "start" else 1)
-    door.tell(
+    admission.tell(
         *(
             item
             for item in before
             if not (kind == "offer" and item.header.author == RECEIVER and item.header.kind == kind)
         )
     )
-    door.refuses(make(author, kind, OF, b"payload" if kind == "approval" else b"", **about))
+    admission.refuses(make(author, kind, OF, b"payload" if kind == "approval" else b"", **about))
 
 
 @pytest.mark.parametrize(
@@ -331,12 +335,12 @@ def test_objects_that_do_not_say_what_they_must(kind: str, author: str, about: d
         b"[" + b"{}," * (1 << 19) + b"{}]",
     ],
 )
-def test_a_contribution_that_lists_nothing_usable_is_refused_by_name(content: bytes, door: Door) -> None:
-    door.tell(*until("contribution"))
-    door.refuses(make("north", "contribution", OF, content), "contribution")
+def test_a_contribution_that_lists_nothing_usable_is_refused_by_name(content: bytes, admission: LocalAdmission) -> None:
+    admission.tell(*until("contribution"))
+    admission.refuses(make("north", "contribution", OF, content), "contribution")
 
 
-def test_a_header_is_brief(door: Door) -> None:
+def test_a_header_is_brief(admission: LocalAdmission) -> None:
     """16,384 envelopes with headers of 16 kB each would take 268 MB of a server's memory."""
-    door.tell(*until("envelope"))
-    door.refuses(make("north", "envelope", OF, b"x", to=0, chunk=0, more="x" * 5000), "more than 256 characters")
+    admission.tell(*until("envelope"))
+    admission.refuses(make("north", "envelope", OF, b"x", to=0, chunk=0, more="x" * 5000), "more than 256 characters")

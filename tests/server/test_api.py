@@ -1,4 +1,4 @@
-"""A server's door over real TLS: who gets in, what each may see, and what badly made requests do to it: nothing."""
+"""A server's admission over real TLS: who gets in, what each may see, and what badly made requests do to it: nothing."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_owners_do_not_read_each_others_jobs(seat: OneServer) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/inventory", "/v1/restore/{job}/north", "/v1/restore-model/{job}"])
-def test_what_only_seats_get(path: str, seat: OneServer) -> None:
+def test_what_only_servers_get(path: str, seat: OneServer) -> None:
     seat.tell(*seat.story)
     for name in (*OWNERS, RECEIVER, "visitor"):
         status, data = seat.client(name).request("GET", path.format(job=seat.job.id))

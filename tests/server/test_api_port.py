@@ -1,4 +1,4 @@
-"""The door of a server: no one that knocks while it is renewed is lost, the pins of the moment count, failures leave nothing."""
+"""The API port of a server: renewing it loses no connection, the current pins count, and failures leave nothing behind."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def at_door(
 ) -> None:
     async def whole() -> None:
         mine = tls("alpha")
-        port, door = free_port(), ApiPort(protocol, mine.context(dialing=False), mine.member_of)
-        await door.open("127.0.0.1", port)
+        port, api_port = free_port(), ApiPort(protocol, mine.context(dialing=False), mine.member_of)
+        await api_port.open("127.0.0.1", port)
         try:
-            await body(door, port)
+            await body(api_port, port)
         finally:
-            await door.close()
+            await api_port.close()
 
     asyncio.run(whole())
 
@@ -71,12 +71,12 @@ def test_nobody_who_knocks_while_it_is_renewed_is_sent_away() -> None:
             assert greeted(port, dialing) == b"welcome"
             times[who] += 1
 
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         visitors = [asyncio.create_task(asyncio.to_thread(knock, port, who)) for who in range(4)]
         renewals = 0
         try:
             while (renewals < 100 or min(times) < 5) and not any(visitor.done() for visitor in visitors):
-                door.context = tls("alpha").context(dialing=False)
+                api_port.context = tls("alpha").context(dialing=False)
                 renewals += 1
                 await asyncio.sleep(0.005)
         finally:
@@ -88,10 +88,10 @@ def test_nobody_who_knocks_while_it_is_renewed_is_sent_away() -> None:
 
 
 def test_the_pins_of_the_moment_count() -> None:
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         visitor = tls("visitor").context(dialing=True)
         assert await asyncio.to_thread(greeted, port, visitor) == b"welcome"
-        door.context = tls("alpha", membership(2, left_out=["visitor"])).context(dialing=False)
+        api_port.context = tls("alpha", membership(2, left_out=["visitor"])).context(dialing=False)
         said = b""
         with contextlib.suppress(OSError):  # an alert, or only the end, as the alert comes in time or not
             said = await asyncio.to_thread(greeted, port, visitor)
@@ -104,7 +104,7 @@ def test_the_pins_of_the_moment_count() -> None:
 def test_who_says_nothing_or_nonsense_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 2 * PATIENCE)
 
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         silent, loud = connections(port, 20), connections(port, 20)
         for sock in loud:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -117,7 +117,7 @@ def test_who_says_nothing_or_nonsense_holds_up_nobody(monkeypatch: pytest.Monkey
                 while await asyncio.to_thread(sock.recv, 100):
                     pass  # an alert; then it is closed from the other side
             sock.close()
-        await eventually(lambda: not door._entering)
+        await eventually(lambda: not api_port._entering)
 
     at_door(body)
 
@@ -126,11 +126,11 @@ def test_idle_connections_are_bounded_and_keep_no_member_out(monkeypatch: pytest
     """A stranger opens connections and says nothing: the oldest are closed, memory stays, members are served."""
     monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 100 * PATIENCE)  # none is closed for its silence
 
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         before = rss()
         idle = await asyncio.to_thread(connections, port, 3 * module.MAX_HANDSHAKES)
         assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
-        assert len(door._entering) <= module.MAX_PER_ADDRESS
+        assert len(api_port._entering) <= module.MAX_PER_ADDRESS
         assert rss() - before < 32 << 20
         assert await asyncio.to_thread(idle[0].recv, 1) == b"", "the oldest is closed"
         for sock in idle:
@@ -142,13 +142,13 @@ def test_idle_connections_are_bounded_and_keep_no_member_out(monkeypatch: pytest
 def test_half_a_handshake_is_bounded_too() -> None:
     """Connections that begin TLS and stop hold its buffers: there are never more than the bound."""
 
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         begun = await asyncio.to_thread(connections, port, 2 * module.MAX_HANDSHAKES)
         for sock in begun:
             with contextlib.suppress(OSError):
                 sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # the head of a ClientHello of 512 bytes
         await asyncio.sleep(0.2)
-        assert len(door._entering) <= module.MAX_PER_ADDRESS
+        assert len(api_port._entering) <= module.MAX_PER_ADDRESS
         assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
         for sock in begun:
             sock.close()
@@ -165,9 +165,9 @@ def rss() -> int:
 
 
 def test_a_taken_port_is_said() -> None:
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         with pytest.raises(OSError, match="in use"):
-            await ApiPort(Greeting, door.context, door._member).open("127.0.0.1", port)
+            await ApiPort(Greeting, api_port.context, api_port._member).open("127.0.0.1", port)
 
     at_door(body)
 
@@ -176,7 +176,7 @@ def test_a_machine_without_room_goes_on(monkeypatch: pytest.MonkeyPatch, caplog:
     """No file descriptor is left for a moment: it is logged, and the next one is let in."""
     monkeypatch.setattr(module, "PAUSE", 0.05)
 
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         loop = asyncio.get_running_loop()
         accept, failures = loop.sock_accept, iter([OSError(24, "Too many open files")] * 2)
 
@@ -226,7 +226,7 @@ def test_a_member_has_a_bounded_number_of_connections(monkeypatch: pytest.Monkey
             first[0].close()
             until(lambda: is_open(stack.enter_context(enter(port, "north")), 0.3))
 
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         await asyncio.to_thread(knock, port)
 
     at_door(body, Silence)
@@ -250,7 +250,7 @@ def test_empty_tls_records_end_a_connection_and_keep_no_member_out(tmp_path: Pat
             with pytest.raises(TimeoutError):
                 other.recv(1)
 
-    async def body(door: ApiPort, port: int) -> None:
+    async def body(api_port: ApiPort, port: int) -> None:
         await asyncio.to_thread(knock, port)
 
     at_door(body, Silence)

@@ -1,4 +1,4 @@
-"""Putting objects at a server's door over real TLS, and what badly made requests do to it: nothing."""
+"""Putting objects at a server's admission over real TLS, and what badly made requests do to it: nothing."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_chunks_that_cannot_be_made_end_the_attempt(seats: RealServers) -> None:
     assert not running(attempt._process.pid)
 
 
-def test_a_missing_seat_is_named_and_the_attempt_may_be_repeated(seats: RealServers) -> None:
+def test_a_missing_server_is_named_and_the_attempt_may_be_repeated(seats: RealServers) -> None:
     work = seats.work(0, JOB, chunks(data()), start_timeout=1.0)
     with pytest.raises(AttemptFailed, match=r"no connection with server 1 and server 2 and server 3") as caught:
         Attempt(work, seats.routers[0], seats.forks).run()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.admission import Door, until
+from harness.admission import LocalAdmission, until
 from harness.federation import RECEIVER, job, make, server_state, story
 from ppca.federation.errors import NotNow, ObjectRefused
 from ppca.federation.headers import is_well_formed
@@ -53,26 +53,26 @@ def test_a_server_takes_nothing_back_that_its_author_may_not_write(
 
 def test_the_files_of_open_jobs_of_a_member_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server parses them now and then: there must be room for those of all members."""
-    door = Door(tmp_path)
+    admission = LocalAdmission(tmp_path)
     jobs = [job(name=str(number)) for number in range(3)]
     monkeypatch.setattr(module, "MAX_OPEN_BYTES", len(jobs[0].data) // 2)
     submitted = [make(RECEIVER, "job", each, each.data) for each in jobs]
-    door.tell(submitted[0])
+    admission.tell(submitted[0])
     with pytest.raises(NotNow, match="open jobs take more than"):
-        door.tell(submitted[1])
-    door.mailbox.note(f"over {jobs[0].id}", "0")
-    door.tell(submitted[1])
+        admission.tell(submitted[1])
+    admission.mailbox.note(f"over {jobs[0].id}", "0")
+    admission.tell(submitted[1])
 
 
 def test_the_parsed_job_that_was_used_last_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one in left first: a list of slightly more jobs than there is room for was parsed anew every time."""
     monkeypatch.setattr(module, "PARSED_JOBS", 2)
-    door = Door(tmp_path)
+    admission = LocalAdmission(tmp_path)
     first, second, third = (job(name=str(number)) for number in range(3))
-    door.tell(*(make(RECEIVER, "job", each, each.data) for each in (first, second, third)))
+    admission.tell(*(make(RECEIVER, "job", each, each.data) for each in (first, second, third)))
     for each in (first, second, first, third):
-        door.job(each.id)
-    assert list(door._jobs) == [first.id, third.id]
+        admission.job(each.id)
+    assert list(admission._jobs) == [first.id, third.id]
 
 
 @pytest.mark.parametrize(
@@ -91,30 +91,30 @@ def test_numbers_in_headers_have_bounds(kind: str, about: dict[str, Any]) -> Non
 
 def test_who_has_a_part_in_a_job_is_known_without_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member's stream of events asks this for every object, also of jobs with large files that are not parsed any more."""
-    door = Door(tmp_path)
-    door.tell(*until("approval"))
-    (of,) = door.mailbox.jobs()
-    members = door.members(of)
+    admission = LocalAdmission(tmp_path)
+    admission.tell(*until("approval"))
+    (of,) = admission.mailbox.jobs()
+    members = admission.members(of)
     assert {"north", "south", "west", RECEIVER} <= members
 
     def parse(*arguments: Any) -> None:
         raise AssertionError("the file was parsed again")
 
     monkeypatch.setattr(module, "ProposedJob", parse)
-    door._jobs.clear()
-    assert door.members(of) == members
-    assert (door.name(of), door.jobs()) == ("first", ([of], []))
+    admission._jobs.clear()
+    assert admission.members(of) == members
+    assert (admission.name(of), admission.jobs()) == ("first", ([of], []))
 
 
 def test_the_job_files_of_a_member_take_a_bounded_part_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door = Door(tmp_path)
+    admission = LocalAdmission(tmp_path)
     first, second = job(name="1"), job(name="2")
     monkeypatch.setattr(module, "MAX_JOB_BYTES", 3 * len(first.data) // 2)
-    door.tell(make(RECEIVER, "job", first, first.data))
-    door.tell(make(RECEIVER, "job", second, second.data))
+    admission.tell(make(RECEIVER, "job", first, first.data))
+    admission.tell(make(RECEIVER, "job", second, second.data))
     third = job(name="3")
     with pytest.raises(NotNow, match=r"the files of analyst's jobs take more than [0-9,]+ bytes here"):
-        door.tell(make(RECEIVER, "job", third, third.data))
-    door.tell(make("north", "job", third, third.data))
+        admission.tell(make(RECEIVER, "job", third, third.data))
+    admission.tell(make("north", "job", third, third.data))

@@ -68,12 +68,12 @@ def test_a_failure_without_an_exception_has_no_empty_fields(caplog: pytest.LogCa
     assert not {"error", "at"} & line.keys()
 
 
-def test_an_exception_of_the_seat_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_the_server_itself(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise KeyError(SECRET)
     except KeyError:
         logging.getLogger("ppca.job_runner").exception("attempt", extra={"job": "job"})
     line = json.loads(JsonFormatter().format(caplog.records[0]))
     assert line["error"] == "KeyError"
-    assert line["at"].startswith("test_an_exception_of_the_seat_itself:")
+    assert line["at"].startswith("test_an_exception_of_the_server_itself:")
     assert "31415926" not in json.dumps(line)

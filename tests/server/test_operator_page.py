@@ -245,7 +245,7 @@ def test_every_stage_and_a_thousand_jobs() -> None:
     asyncio.run(body())
 
 
-def test_the_facts_of_a_real_seat(tmp_path: Path) -> None:
+def test_the_facts_of_a_real_server(tmp_path: Path) -> None:
     """All that the page of a real server_state needs is there, for a job that waits, one that failed once, and one
     that is done."""
     server_state = federation.server_state(tmp_path)

@@ -88,7 +88,7 @@ def test_what_one_has_all_get(three: ServerStates) -> None:
     assert {server_state.admission.job_state(three.job.id).stage for server_state in three.server_states} == {"done"}
 
 
-def test_a_seat_that_was_away_goes_on_where_it_was(three: ServerStates) -> None:
+def test_a_server_that_was_away_goes_on_where_it_was(three: ServerStates) -> None:
     following = three.follow(1, 0)
     tell(three.server_states[0], *three.story[:5])
     until(lambda: len(digests(three.server_states[1], three.job.id)) == 5)
@@ -164,7 +164,7 @@ def test_what_had_no_room_is_taken_later(tmp_path: Path, three: ServerStates, mo
     until(lambda: len(box.headers(three.job.id)) == 9)
 
 
-def test_a_seat_with_a_late_federation_gets_its_jobs_when_it_has_the_new_one(three: ServerStates) -> None:
+def test_a_server_with_a_late_federation_gets_its_jobs_when_it_has_the_new_one(three: ServerStates) -> None:
     """A job of revision 2 is refused by a server that still has revision 1; afterwards it is not forgotten."""
     second = membership(2, ports=three.ports)
     three.renew(second, 0)
@@ -178,7 +178,7 @@ def test_a_seat_with_a_late_federation_gets_its_jobs_when_it_has_the_new_one(thr
     until(lambda: len(box.headers(of.id)) == 9)
 
 
-def test_another_member_cannot_stand_in_for_a_seat(three: ServerStates, tmp_path: Path, loop: Loop) -> None:
+def test_another_member_cannot_stand_in_for_a_server(three: ServerStates, tmp_path: Path, loop: Loop) -> None:
     """The address of server 3 leads to server 2, which has a right certificate, of its own name only."""
     line = three.membership.file.server
     moved = tuple(each.model_dump() | ({"api": line[2].api} if each.number == 3 else {}) for each in line)
@@ -207,7 +207,7 @@ def test_another_member_cannot_stand_in_for_a_seat(three: ServerStates, tmp_path
         b"",
     ],
 )
-def test_a_peer_that_talks_nonsense_does_not_stop_a_seat(
+def test_a_peer_that_talks_nonsense_does_not_stop_a_server(
     lines: bytes, three: ServerStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from aiohttp import web
@@ -256,7 +256,7 @@ def test_content_with_another_digest_is_not_taken(three: ServerStates, monkeypat
 # -- the server_state itself ---------------------------------------------------------------------------------------------------
 
 
-def test_a_seat_does_not_start_with_an_older_federation(tmp_path: Path) -> None:
+def test_a_server_does_not_start_with_an_older_federation(tmp_path: Path) -> None:
     server_state(tmp_path, membership(5)).mailbox.close()
     server_state(tmp_path, membership(5)).mailbox.close()
     for worse in (membership(4), membership(5, left_out=("west",))):
@@ -265,7 +265,7 @@ def test_a_seat_does_not_start_with_an_older_federation(tmp_path: Path) -> None:
     server_state(tmp_path, membership(6)).mailbox.close()
 
 
-def test_a_seat_does_not_start_as_another_one(tmp_path: Path) -> None:
+def test_a_server_does_not_start_as_another_one(tmp_path: Path) -> None:
     from harness.federation import write_files, write_identity
     from ppca.federation.serverfile import ServerSettings
 

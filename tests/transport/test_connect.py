@@ -236,7 +236,7 @@ def test_wrong_arguments(seat: int, listener: None, changes: dict[str, Any], mes
 # Certificates
 
 
-def test_a_certificate_of_another_seat_is_rejected(grid: Servers, members: Members) -> None:
+def test_a_certificate_of_another_server_is_rejected(grid: Servers, members: Members) -> None:
     own = members.own()
     own[3] = own[2]
     results = grid.connect(until=ended(3), own=own)
@@ -245,7 +245,7 @@ def test_a_certificate_of_another_seat_is_rejected(grid: Servers, members: Membe
     assert "expected 'west' on server 3, but the other end is 'east'" in str(results[3])
 
 
-def test_a_listener_with_the_certificate_of_another_seat_is_rejected(grid: Servers, members: Members) -> None:
+def test_a_listener_with_the_certificate_of_another_server_is_rejected(grid: Servers, members: Members) -> None:
     own = members.own()
     own[0] = own[2]
     results = grid.connect(until=ended(1), own=own)

@@ -219,7 +219,7 @@ def test_an_ended_mesh_says_so(meshes: list[Mesh]) -> None:
     meshes[0].abort("twice is harmless")
 
 
-def test_the_harness_reports_errors_by_seat(meshes: list[Mesh]) -> None:
+def test_the_harness_reports_errors_by_server(meshes: list[Mesh]) -> None:
     def body(mesh: Mesh) -> int:
         if mesh.seat == 2:
             raise KeyError("broken")

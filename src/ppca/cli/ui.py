@@ -68,7 +68,7 @@ async def _serve(open_member: Callable[[], MemberClient], output: Path, port: in
     runner = web.AppRunner(pages.application(), access_log=None, shutdown_timeout=2)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
-    link = pages.door.link(runner.addresses[0][1])
+    link = pages.authorisation.link(runner.addresses[0][1])
     console = Terminal()
     console.print(Text(f"{member.name}: {link}"), soft_wrap=True, highlight=False)
     console.print(Text("The link works once, in the browser that opens it first. Stop with Ctrl-C."), soft_wrap=True)

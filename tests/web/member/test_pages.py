@@ -27,7 +27,7 @@ def board(tmp_path: Path) -> Board:
     return Board(tmp_path)
 
 
-# -- the door ---------------------------------------------------------------------------------------------------------
+# -- access -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_link_works_once(board: Board) -> None:
@@ -69,7 +69,7 @@ def test_the_cookie_is_for_one_path_and_no_script(board: Board) -> None:
             first.get(here.link, allow_redirects=False) as answer,
         ):
             cookie = answer.headers["Set-Cookie"]
-            assert f"Path={here.pages.door.root}" in cookie
+            assert f"Path={here.pages.authorisation.root}" in cookie
             assert "HttpOnly" in cookie
             assert "SameSite=Strict" in cookie
 
@@ -445,7 +445,7 @@ def test_a_result_that_fails_the_check_is_not_shown(board: Board) -> None:
     asyncio.run(body())
 
 
-def test_seats_that_are_lost_and_found_again(board: Board) -> None:
+def test_servers_that_are_lost_and_found_again(board: Board) -> None:
     async def body() -> None:
         job = board.job()
         async with desk(board, "north") as here, visitor() as session:

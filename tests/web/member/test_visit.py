@@ -34,7 +34,7 @@ def test_an_owner_s_visit_in_a_browser(board: Board, tmp_path: Path) -> None:
         table.write_text(TABLE)
         async with desk(board, "north") as here, browser() as page:
             await page.go(here.link)
-            assert await page.do("location.pathname") == f"{here.pages.door.root}/"
+            assert await page.do("location.pathname") == f"{here.pages.authorisation.root}/"
             assert await page.do("document.cookie") == ""
             job = board.job(HOSTILE)
             await page.until("document.querySelector('#todo .button')")

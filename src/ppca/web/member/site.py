@@ -68,7 +68,7 @@ class Pages:
 
     def __init__(self, open_member: Callable[[], MemberClient], results: Results, fetch: Fetch) -> None:
         self.bell = Notifier()
-        self.door = Authorisation()
+        self.authorisation = Authorisation()
         self.site = LocalSite(["ppca.web.member"], [chart_style()])
         self.member = open_member()
         self.following = LiveJobs(open_member, self.bell.ring)
@@ -80,11 +80,11 @@ class Pages:
         self._fetch = fetch
 
     def application(self) -> web.Application:
-        app, root = self.site.application(self.door.guard), self.door.root
+        app, root = self.site.application(self.authorisation.guard), self.authorisation.root
         job = f"{root}/job/{{job:[0-9a-f]{{64}}}}"
         app.add_routes(
             [
-                web.get("/enter/{token}", self.door.enter),
+                web.get("/enter/{token}", self.authorisation.enter),
                 web.get(f"{root}/", self.front),
                 web.get(f"{root}/events", self.events),
                 web.get(f"{root}/new", self.new),
@@ -117,7 +117,7 @@ class Pages:
     def _render(self, template: str, **content: Any) -> web.Response:
         return self.site.render(
             template,
-            root=self.door.root,
+            root=self.authorisation.root,
             me=self.member.name,
             federation=self.member.membership.name,
             fault=self.following.fault,
@@ -229,7 +229,7 @@ class Pages:
             after()
         elif patience:
             await asyncio.to_thread(thread.join, patience)
-        return web.Response(status=303, headers={"Location": f"{self.door.root}/job/{job}"})
+        return web.Response(status=303, headers={"Location": f"{self.authorisation.root}/job/{job}"})
 
     async def approve(self, request: web.Request) -> web.Response:
         job = self._found(request).job
@@ -335,7 +335,7 @@ class Pages:
             await asyncio.to_thread(send)
         except (FederationError, ValueError, OSError) as error:
             return self._new_page(NewJob(), draft, str(error))
-        return web.Response(status=303, headers={"Location": f"{self.door.root}/job/{draft.id}"})
+        return web.Response(status=303, headers={"Location": f"{self.authorisation.root}/job/{draft.id}"})
 
     def _file_of(self, draft: ProposedJob) -> Path:
         return self.results.folder.parent / f"job-{draft.id[:12]}.toml"
