@@ -83,3 +83,11 @@ def test_clean_packages_stay_clean() -> None:
         for one in retired_words.found_in(path)
     ]
     assert found == []
+
+
+def test_files_that_the_site_writes_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retired_words, "ROOT", tmp_path)
+    for folder in ("docs", "docs/generated"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "page.md").write_text(PAGE)
+    assert retired_words.files("docs") == [tmp_path / "docs" / "page.md"]

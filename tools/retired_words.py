@@ -188,10 +188,10 @@ def found_in(path: Path) -> Iterator[Found]:
 
 
 def files(folder: str) -> list[Path]:
-    """Return the files below a folder that can be read, or the file itself."""
+    """Return the files below a folder that can be read, or the file itself. What `make site` writes is left out."""
     path = ROOT / folder
     inside = [path] if path.is_file() else sorted(path.rglob("*"))
-    return [one for one in inside if one.suffix in READERS and "__pycache__" not in one.parts]
+    return [one for one in inside if one.suffix in READERS and not {"__pycache__", "generated"} & set(one.parts)]
 
 
 def count() -> None:

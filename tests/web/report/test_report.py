@@ -344,7 +344,8 @@ def test_no_screen_scrolls_sideways(tmp_path: Path) -> None:
     async def visit() -> None:
         async with browser() as page:
             for model in (model_of(6, 6, names), model_of(200, 30), model_of(1, 1)):
-                page_of(tmp_path, model, title="W" * 80, owners=["w" * 80, "病院"])
+                rows = {"病院": np.ones((5, len(model.components)))}
+                page_of(tmp_path, model, title="W" * 80, owners=["w" * 80, "病院"], scores=rows)
                 for width in (PHONE, DESK):
                     for dark in (False, True):
                         await page.look(width=width, dark=dark)
