@@ -28,7 +28,7 @@ from ppca.receiver.unsealing import unsealed
 TOLERANCE = 1e-6
 """Relative to the largest value of a part, as for recorded jobs: two runs of one job differ by up to 4e-8."""
 
-ROWS, PEOPLE, WIDE = (30, 4), 60, (3, 80)
+ROWS, PEOPLE, WIDE = (30, 4), 60, (3, 120)
 """Rows and columns of each row owner; individuals of column owners; rows and columns of each row owner of a wide table."""
 
 
