@@ -55,6 +55,12 @@ MEANINGS: dict[str, dict[str, str]] = {
         "fixed_iterations": "Run exactly this many iterations and open no convergence bits.",
         "max_iterations": "Maximum number of iterations before falling back to cyclic Jacobi.",
     },
+    "JointRegression": {
+        "target": "Name of the column that the other columns explain.",
+        "method": "`ols`: least squares. `ridge`: with a penalty.",
+        "alpha": "Penalty of ridge regression, above 0; 0 for least squares.",
+        "scaled": "The penalty is for columns divided by their joint deviation.",
+    },
     "UseModel": {
         "model": "Id of the job that kept the model.",
         "model_owners": "Owners of the model. They must approve, too.",

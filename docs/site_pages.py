@@ -27,6 +27,7 @@ from ppca.federation.proposal import Proposal
 from ppca.federation.serverfile import Listen, Policy, ServerFile, StoreSettings, Workers, WorkSettings
 from ppca.jobs.infer import UseModel
 from ppca.jobs.pca import JointPCA
+from ppca.jobs.regression import JointRegression
 from ppca.jobs.spec import Align, Data, Keep
 
 from . import fields
@@ -40,6 +41,7 @@ TABLES: dict[str, list[tuple[str, type]]] = {
         ("[data.align]", Align),
         ('[analysis] with name = "pca/1"', JointPCA),
         ('[analysis] with name = "infer/1"', UseModel),
+        ('[analysis] with name = "regression/1"', JointRegression),
         ("[keep]", Keep),
     ],
     "federation-fields": [

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.jobs import fit_job, for_receivers, make_plan, run_inputs
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
-from ppca import PCA, Columns, open_table
+from ppca import PCA, Columns, LinearRegression, Ridge, open_table
 from ppca.estimator.job import Job
 from ppca.estimator.partition import fit_columns
 from ppca.owner.contribute import Source
@@ -186,6 +186,21 @@ def loadings(alignment: str, columns: int = 6, rows: int = 60, **options: Any) -
     return run
 
 
+def regression(
+    data: Callable[[], Any], target: Any, make: Callable[..., Any] = LinearRegression, **options: Any
+) -> Callable[[LockstepServers], Values]:
+    """A regression whose result the client receives."""
+
+    def run(servers: LockstepServers) -> Values:
+        model = make(servers=servers, **options).fit(data(), target=target)
+        found = {"coefficients": model.coef_, "intercept": model.intercept_, "errors": model.standard_errors_}
+        more = {"rows": model.n_samples_, "r2": model.r2_, "correlation": model.correlation_, "vif": model.vif_}
+        return {name: value for name, value in (found | more).items() if value is not None}
+
+    return run
+
+
+EVERY_PART = ("result", "correlation", "vif")
 WIDE = {"rows": 20, "columns": 110}
 
 CASES: dict[str, Callable[[LockstepServers], Values]] = {
@@ -227,6 +242,15 @@ CASES: dict[str, Callable[[LockstepServers], Values]] = {
     "columns, loadings": loadings("psi"),
     "wide columns, aligned": fit(lambda: column_owners(**WIDE), partition=by_columns("aligned")),
     "wide columns, psi, standardised": fit(lambda: column_owners(**WIDE), standardize=True, partition=by_columns()),
+    "regression, rows": regression(row_owners, 2),
+    "regression, rows, every part": regression(row_owners, 2, reveal=EVERY_PART),
+    "regression, rows, missing values": regression(lambda: with_missing(row_owners()), 2),
+    "regression, rows, ridge": regression(row_owners, 2, Ridge, alpha=3.0),
+    "regression, rows, ridge, standardised": regression(row_owners, 2, Ridge, alpha=3.0, standardize=True),
+    "regression, columns, psi": regression(lambda: column_owners(overlap=3), "c2", partition=by_columns()),
+    "regression, columns, aligned, every part": regression(
+        column_owners, "c5", partition=by_columns("aligned"), reveal=EVERY_PART
+    ),
     "use, transform": use("transform"),
     "use, transform, standardised": use("transform", standardize=True),
     "use, scores": use("scores"),
