@@ -22,6 +22,7 @@ from ppca.jobs.spec import ROWS, Data, JobSpec
 from ppca.receiver.plausible import ImpossibleResult
 from ppca.receiver.regression import RegressionModel
 from ppca.receiver.results import READERS, NoReader, PCAResult, Received, register_reader, result_of
+from ppca.web.member.results import Results
 
 from .test_outside import JointMeans
 
@@ -177,3 +178,15 @@ def test_local_results_are_checked_too(jobs: Jobs) -> None:
     here.unverified = False
     with pytest.raises(ImpossibleResult, match="could not verify"):
         result_of(here)
+
+
+def test_a_page_of_a_member_shows_a_regression(jobs: Jobs, tmp_path: Path) -> None:
+    evidence = jobs["regression"].evidence(RECEIVER)
+    results = Results(tmp_path, lambda place, job: ["checked"])
+    results.place(evidence.job).mkdir()
+    write_fetched(results.place(evidence.job), evidence)
+    found = results.of(evidence.job)
+    assert found is not None
+    assert not found.fault
+    assert "linear regression of y on 2 columns" in found.summary
+    assert "<svg" in found.charts["forest"]
