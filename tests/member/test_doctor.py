@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from harness.api_ports import OPERATORS, LocalPorts
 from ppca.cli.main import app
 from ppca.member import doctor_files
-from ppca.member.doctor import Doctor, Patient
+from ppca.member.doctor import CheckedFiles, Doctor
 from ppca.member.doctor_links import DoctorConnection
 from ppca.member.doctor_report import Finding, Findings
 from ppca.runtime.files import write_whole
@@ -37,13 +37,13 @@ def local_ports(tmp_path: Path) -> Iterator[LocalPorts]:
 
 def owner(local_ports: LocalPorts, **options: Any) -> Findings:
     folder = local_ports.folder / "north"
-    patient = Patient(folder / "federation.toml", folder / "identity.key", state=folder / "state")
+    patient = CheckedFiles(folder / "federation.toml", folder / "identity.key", state=folder / "state")
     return Doctor(patient, **options).examine()
 
 
 def operator(local_ports: LocalPorts, server: int = 0, **options: Any) -> Findings:
     settings = local_ports.settings(server, store={"path": "store", "at_most": 1 << 20})
-    return Doctor(Patient(settings.federation, settings.identity, settings), **options).examine()
+    return Doctor(CheckedFiles(settings.federation, settings.identity, settings), **options).examine()
 
 
 def wrong(found: Findings) -> list[Finding]:
@@ -105,7 +105,7 @@ def test_memory_of_jobs_is_compared_with_that_of_the_machine(
 ) -> None:
     local_ports.open(0, 1, 2, 3)
     settings = local_ports.settings(0, policy={} if memory is None else {"memory": memory})
-    found = Doctor(Patient(settings.federation, settings.identity, settings)).examine()
+    found = Doctor(CheckedFiles(settings.federation, settings.identity, settings)).examine()
     notes = [item for item in found.items if item.where == "memory"]
     assert len(notes) == said
     assert all("[policy] of server.toml" in item.remedy for item in notes)
@@ -276,7 +276,7 @@ def test_a_full_disk(local_ports: LocalPorts, monkeypatch: pytest.MonkeyPatch) -
     assert only(owner(local_ports)).said.startswith("100 MB are free")
 
 
-# -- what servers answer ------------------------------------------------------------------------------------------------
+# -- what servers answer ----------------------------------------------------------------------------------------------
 
 
 def link(local_ports: LocalPorts, name: str) -> DoctorConnection:

@@ -2,8 +2,8 @@
 
 Variables
     n, p      number of rows of all owners together; number of columns besides the target
-    h, r      4^h > n, and r = n 4^-h (row owners); r is public for column owners
-    M         the shared triangle r C of the joint covariance C of all columns
+    h, r      row owners: 4^h > n and r = n 4^-h, both secret; column owners: r is public, see `JointCovariance`
+    M         r C as a packed triangle of shares; C is the joint covariance of all columns, in the units below
     D_j, a_j  column j has the unit 2^D_j; `linear_system` multiplies it by 2^(a_j); D_y, a_y are those of the target
     G, c, v   scaled moments of the p columns with each other, of these with the target, and of the target
     b         the solution of G b = c
@@ -12,16 +12,17 @@ Variables
 Results
     coefficients         b_j 2^(u_j),  u_j = a_j - D_j - a_y + D_y        scales are powers of two, so this is exact
     residuals            rss = v - b'c - b'(c - G b), in units 4^(D_y - a_y) n / r
-    standard errors      squared, times n - p - 1: rss (1/G)_jj 4^(u_j); r cancels
+    standard errors      (error of coefficient j)^2 (n - p - 1) = rss (1/G)_jj 4^(u_j); r cancels. 1/G: inverse of G
     intercept            mean(y) - sum of coefficients times means, one number
-    its error, squared   times n - p - 1: rss 4^(D_y - a_y) (1/r + w' (1/G) w)
+    its error            (error)^2 (n - p - 1) = rss 4^(D_y - a_y) (1/r + w' (1/G) w)
     R squared            1 - rss / v
 
-Ridge minimises |y - X b|^2 + alpha |b|^2. alpha r / n 4^-D_j is added to M_jj; or, for columns divided by their
-deviation, elements off the diagonal and c are multiplied by n / (n + alpha). rss is that of the data without alpha.
+Ridge minimises |y - X B|^2 + alpha |B|^2; X has the p centred columns, B are the coefficients: (alpha r / n) 4^(-D_j)
+is added to M_jj. If the penalty is for columns divided by their standard deviation, c and the elements of G off the
+diagonal are multiplied by n / (n + alpha) instead. rss does not include the penalty.
 
-Numbers in units of secret powers of two are revealed as mantissa and exponent of one number (`floating`). A receiver
-computes roots and the t distribution.
+A number in units of a secret power of two is revealed as one floating-point number, mantissa and exponent
+(`floating`). A receiver computes roots and the t distribution.
 Error: rss has an error of 2^-50 v, besides the error of the covariance; R squared, the penalty for standardised columns
 and 1/r have errors of 1e-9. See `linear_system` for b and the diagonal of 1 / G.
 Rounds: those of `linear_system`, and 6 to 30 for all parts together.
@@ -54,10 +55,10 @@ from .linear_system import (
 from .scales import EXPONENT, GRID, HALF_BITS, MANTISSA, MANTISSA_BITS, RAW, UPPER_HALF, floating, on_grid
 
 COEFFICIENT_BITS = 12
-"""log2 of the largest b: b_j^2 is at most v (1/G)_jj, below 2^22."""
+"""log2 of a bound on |b_j|: b_j^2 <= v (1/G)_jj < 2^22, so |b_j| < 2^11."""
 
 MEAN_BITS = 12
-"""Means w are solved for after a division by 2^12, so that (1/G) w stays below 2^15."""
+"""G x = w is solved for w / 2^12, so that x stays below 2^15."""
 
 RSS_FRAC = 60
 """Fractional bits of rss."""
@@ -73,8 +74,8 @@ Pair = tuple[Any, Any]
 class Regression:
     """The solved system.
 
-    target: the column. unit: u_j. target_unit: D_y - a_y. half: h (None: column owners, whose r is public). means: see
-    `_mean_units`.
+    target: position of the target. unit: u_j. target_unit: D_y - a_y. half: h (None: column owners, whose r is
+    public). means: see `_mean_units`.
     """
 
     joint: JointCovariance
@@ -105,12 +106,13 @@ async def regress(joint: JointCovariance, target: int, alpha: float = 0.0, stand
     """Solve for the coefficients. alpha: ridge penalty. standardized: alpha applies to standardized columns."""
     d = len(joint.mean_mantissa)
     order = np.append(np.delete(np.arange(d), target), target)
-    packed, joint.triangle = ordered(joint.triangle, d, target), None  # the largest array in memory
+    packed = ordered(joint.triangle, d, target)
+    joint.triangle = None  # free the largest array in memory
     exponent = joint.column_exponent.broadcast_to((d,))[order]
     half = None if isinstance(joint.n_rows, int) else await half_of(joint)
     added = None
     if alpha and not standardized:
-        added, in_range = await _penalty(exponent, half, alpha * (1.0 if half is not None else _share(joint)))
+        added, in_range = await _penalty(exponent, half, alpha * (1.0 if half is not None else _public_ratio(joint)))
     system = await scaled(packed, d, added)
     del packed
     if added is not None:
@@ -131,8 +133,8 @@ async def regress(joint: JointCovariance, target: int, alpha: float = 0.0, stand
     return Regression(joint, target, system, solution, unit, -own[-1], half, rss, v, means)
 
 
-def _share(joint: JointCovariance) -> float:
-    """Return r / n of column owners."""
+def _public_ratio(joint: JointCovariance) -> float:
+    """Return the public r / n of column owners."""
     return float(joint.n_rows_scaled) / int(joint.n_rows)
 
 
@@ -161,10 +163,10 @@ async def _penalty(exponent: Any, half: Any, alpha: float) -> Pair:
 
 
 async def _shrunk(joint: JointCovariance, half: Any, alpha: float, upper: Any, right: Any, d: int) -> Pair:
-    """Return G and c with elements off the diagonal and c times n / (n + alpha)."""
+    """Return G with the elements off its diagonal multiplied by n / (n + alpha), and c multiplied by it."""
     if half is None:
-        share: Any = joint.n_rows / (joint.n_rows + alpha)
-        factor = SecretArray.constant(upper.party, [share], RingType(128, FRAC, 1))
+        shrinkage: Any = joint.n_rows / (joint.n_rows + alpha)
+        factor = SecretArray.constant(upper.party, [shrinkage], RingType(128, FRAC, 1))
     else:
         inside = range(COUNT_BITS // 2 + 1)
         table = [0.0, *(alpha * 4.0**-h for h in inside), 0.0]
@@ -183,7 +185,11 @@ async def _shrunk(joint: JointCovariance, half: Any, alpha: float, upper: Any, r
 
 
 async def _mean_units(joint: JointCovariance, order: Any, own: Any) -> tuple[Any, Any, Any]:
-    """Return the means of the columns w 2^-W (80 fractional bits, below 1), W, and w 2^-(W + 12) with `FRAC` bits."""
+    """Return w 2^-W (80 fractional bits, below 1), W, and w 2^-(W + 12) with `FRAC` bits. W: common exponent of the
+    means w.
+
+    own: a_j - D_j.
+    """
     mantissa = joint.mean_mantissa[order][:-1].retype(MANTISSA)
     upper = await mantissa.truncate(MANTISSA_BITS - HALF_BITS)
     exponent = (joint.mean_exponent.broadcast_to((len(order),))[order] + own)[:-1].retype(EXPONENT)
@@ -245,7 +251,9 @@ async def _sum(mantissa: Any, exponent: Any) -> Pair:
 
 
 async def residuals(found: Regression) -> Pair:
-    """The residual sum of squares in the units of the data (of column owners times r / n): six rounds."""
+    """Return the residual sum of squares in the units of the data, for column owners multiplied by the public r / n.
+    Six rounds.
+    """
     exponent = found.target_unit * 2 if found.half is None else found.target_unit * 2 + found.half.reshape(()) * 2
     return await floating(found.rss.astype(MANTISSA_BITS).retype(GRID).reshape(1), exponent.retype(EXPONENT).reshape(1))
 
@@ -320,7 +328,10 @@ async def correlation(found: Regression) -> Any:
     d = len(found.order)
     matrix, place = found.system.matrix, diagonal_positions(d)
     if found.system.added is not None:
-        raise ValueError("the correlation is that of a fit without a penalty on its diagonal")
+        raise ValueError(
+            "a correlation needs a fit without a penalty on the diagonal: alpha = 0, or a penalty for standardized "
+            "columns"
+        )
     root = await (await matrix[place].truncate(FRAC - 40)).retype(RingType(128, 40, 2)).rsqrt()
     i, j = np.triu_indices(d)
     outer = await root[i].mul(root[j], frac=80)

@@ -15,7 +15,7 @@ from .options import Quiet, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..member.doctor import Patient
+    from ..member.doctor import CheckedFiles
     from ..member.doctor_report import Finding
 
 MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "wrong": ("✗", "bold red")}
@@ -52,7 +52,7 @@ def doctor(
     console = Terminal(quiet=quiet)
     with console.status("") as status:
         examined = Doctor(
-            _patient(config, me),
+            _checked_files(config, me),
             idle=idle,
             bandwidth=bandwidth,
             told=lambda text: status.update(Text(text)),
@@ -66,14 +66,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _patient(config: Path | None, me: MemberOptions) -> Patient:
+def _checked_files(config: Path | None, me: MemberOptions) -> CheckedFiles:
     from ..federation.serverfile import ServerSettings
-    from ..member.doctor import Patient
+    from ..member.doctor import CheckedFiles
 
     if config is None:
-        return Patient(me.federation, me.identity, state=me.state)
+        return CheckedFiles(me.federation, me.identity, state=me.state)
     settings = ServerSettings.load(config)
-    return Patient(settings.federation, settings.identity, settings)
+    return CheckedFiles(settings.federation, settings.identity, settings)
 
 
 def _show(console: Terminal, finding: Finding) -> None:

@@ -60,7 +60,8 @@ class LifetimeOptions:
     expires: Annotated[
         str,
         typer.Option(
-            help="End the job if it is unfinished after 7d, or at 2030-01-31T12:00:00Z.",
+            help="End the job if it is unfinished after this time, such as 7d, or at a date, such as "
+            "2030-01-31T12:00:00Z.",
             rich_help_panel=DRAFT,
         ),
     ] = "7d"
@@ -87,7 +88,7 @@ class MembersOptions(LifetimeOptions):
         list[str] | None,
         typer.Option(
             "--receiver",
-            help="A receiver of the model; name:components,variances for parts; name:loadings for a column owner.",
+            help="A receiver of the result. name:part,part reveals only these parts to it. Repeatable.",
             rich_help_panel=DRAFT,
         ),
     ] = None
@@ -95,14 +96,15 @@ class MembersOptions(LifetimeOptions):
         int | None,
         typer.Option(
             min=1,
-            help="Minimum number of joint rows; for row owners checked on shares.",
+            help="Minimum number of joint rows. With row owners, the servers check it on shares.",
             rich_help_panel=DRAFT,
         ),
     ] = None
     row_share_at_most: Annotated[
         float | None,
         typer.Option(
-            help="Stop if one row has a larger fraction of a column's sum of squares. 1: no check.",
+            help="Stop if one row has more than this fraction of a column's sum of squares. Default: 0.75. 1: no "
+            "check.",
             rich_help_panel=COLUMNS,
         ),
     ] = None

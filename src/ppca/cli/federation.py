@@ -75,9 +75,9 @@ def add(
     receiver: Annotated[bool, typer.Option("--receiver", help="The member receives results.")] = False,
     file: File = FEDERATION,
 ) -> None:
-    """Add a member, or replace the one of that name or server.
+    """Add a member, or replace the member with this name or server number.
 
-    The revision number increases, and all four operators must sign again.
+    All four operators must sign again. If the file had been signed, its revision number increases.
     """
     from ..federation.identity import key_of, words
 
@@ -195,7 +195,8 @@ def accept(
 
     Compare the words of all keys first.
 
-    A revision that three of them have signed with the keys that they had needs no such step. An operator accepts a
+    A revision needs no such step if at least three operators of the revision in force have signed it with their keys in
+    that revision. An operator accepts a
     revision on its server with ppca server run --accept.
     """
     from ..federation.identity import Identity

@@ -31,7 +31,7 @@ def fetch(
         Path | None,
         typer.Option(
             "--join",
-            help="Your table as contributed, to add your ids to the verdicts.",
+            help="Your table as contributed, to add your ids to coordinates, flags or scores.",
             rich_help_panel=COLUMNS,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def fetch(
         typer.Option("--id", help="Id column of --join.", rich_help_panel=COLUMNS),
     ] = None,
     joined: Annotated[
-        Path, typer.Option("--joined", help="File for the verdicts with your ids.", rich_help_panel=COLUMNS)
+        Path, typer.Option("--joined", help="File for the rows with your ids.", rich_help_panel=COLUMNS)
     ] = Path("joined.csv"),
     scores: Annotated[
         Path | None,

@@ -65,8 +65,8 @@ def fit(
     With --dask, the workers of a Dask cluster read the files and sum the rows in chunks. Only the sums return to this
     process.
 
-    With --draft nothing is computed: the columns of the files and the options become a job.toml, the same as from ppca
-    job new.
+    With --draft nothing is computed. The column names of the files and the options are written to a job.toml, as by
+    ppca job new.
 
     With --vertical, owners hold different columns of the same individuals, joined by --id.
     """

@@ -87,7 +87,7 @@ class TableOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions):
     federation: Annotated[
         Path | None,
         typer.Option(
-            help="Use the servers of this federation.toml, as the owner of all files.", rich_help_panel=SERVERS
+            help="Use the servers of this federation.toml. You act as the owner of all files.", rich_help_panel=SERVERS
         ),
     ] = None
     identity: Annotated[
@@ -153,7 +153,8 @@ class FitOptions(TableOptions, AnalysisOptions):
         list[str] | None,
         typer.Option(
             "--allow",
-            help="Allowed uses: transform,flags (default), scores, inverse; transform:2 for owner 2.",
+            help="Allowed uses: transform, flags, scores, inverse. Default: transform,flags. transform:2 is for owner "
+            "2 only.",
             rich_help_panel=RESULT,
         ),
     ] = None

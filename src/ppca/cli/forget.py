@@ -39,7 +39,7 @@ def forget(
     found = erase(state, name)
     if not found:
         raise ValueError(
-            f"no server keeps this model in {state}. Name the folder that the fit used with --servers-state."
+            f"no server keeps this model in {state}. Give the folder that the fit used: --servers-state FOLDER."
         )
     (result / SHARED).unlink()
     if (result / MODEL).exists():

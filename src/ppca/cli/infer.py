@@ -142,14 +142,23 @@ class InferOptions(ServerOptions, OutputOptions, AlignOptions):
     ] = False
     keep_columns: Annotated[
         list[str] | None,
-        typer.Option("--keep-columns", help="Columns to copy into the result, as ids: a,b,c.", rich_help_panel=RESULT),
+        typer.Option(
+            "--keep-columns",
+            help="Columns of the new rows to copy into the result, such as ids: a,b,c.",
+            rich_help_panel=RESULT,
+        ),
     ] = None
     read: Annotated[
         ReadOptions, Help(missing="New rows with missing values: 'refuse' the table, or 'drop' these rows.")
     ] = DEFAULTS
     id: IdColumns = None
     receiver: Annotated[
-        Path | None, typer.Option("--receiver", help="Owner (file) that receives the result.", rich_help_panel=COLUMNS)
+        Path | None,
+        typer.Option(
+            "--receiver",
+            help="File of the owner that receives the result, one of ROWS. Default: the first.",
+            rich_help_panel=COLUMNS,
+        ),
     ] = None
 
     @property
@@ -216,11 +225,11 @@ def detect(
 ) -> None:
     """Flag rows that a fitted model describes badly.
 
-    The score of a row is its squared distance to its projection, of a standardised model in standardised units. The
-    servers hold the model and receive the rows as shares; only flags (with --scores: also scores) are revealed.
+    The score of a row is its squared distance to its projection; for a standardised model, in standardised units. The
+    servers hold the model and receive the rows as shares. Only the requested flags and scores are revealed.
 
     For a vertical fit give every owner's table in the order of the fit. The rows that all owners have are scored, and
-    the receiver gets the verdicts with its own ids.
+    the receiver gets the flags and scores with its own ids.
     """
     _infer(Verdicts(threshold, contamination, scores), options, output)
 

@@ -72,7 +72,7 @@ class JobOptions(ColumnOptions, AnalysisOptions):
         list[str] | None,
         typer.Option(
             "--allow",
-            help="Allowed uses of the kept model: transform:analyst, flags:north.",
+            help="Allowed uses of the kept model, each with its receiver, such as transform:analyst,flags:north.",
             rich_help_panel=RESULT,
         ),
     ] = None

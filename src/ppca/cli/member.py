@@ -63,7 +63,7 @@ def approve(
 ) -> None:
     """Show exactly what a job reveals and to whom, then approve it.
 
-    Receivers accept their part the same way.
+    Receivers run the same command to accept the job.
     """
     with me.member() as member:
         known = member.find(job)

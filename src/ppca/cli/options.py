@@ -159,7 +159,7 @@ IdColumns = Annotated[
     list[str] | None,
     typer.Option(
         "--id",
-        help="Id column. If names differ, repeat once per owner in the order of FILES.",
+        help="Id column. If names differ, repeat once per owner in the order of the tables.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -240,7 +240,7 @@ class AnalysisOptions:
         bool,
         typer.Option(
             "--until-converged",
-            help="Open one bit per iteration, also in a job.toml, whose iterations are otherwise fixed.",
+            help="In a job.toml: iterate until converged and open one bit per iteration. Default: a fixed number.",
             rich_help_panel=SOLVER,
         ),
     ] = False

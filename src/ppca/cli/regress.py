@@ -59,14 +59,14 @@ def regress(
 ) -> None:
     """Explain one column by all others: joint linear regression on four local servers.
 
-    The servers see only secret shares. They open two bits: whether the columns are far enough from linearly dependent,
-    and whether the solution is accurate.
+    The servers see only secret shares. They open two bits: whether no column is constant or nearly a linear
+    combination of others, and whether the solution is accurate.
 
     The result folder gets coefficients.csv, regression.json and report.html, all or none; with --reveal correlation
     also correlation.csv.
 
-    With --draft nothing is computed: the columns of the files and the options become a job.toml, the same as from ppca
-    job regress.
+    With --draft nothing is computed. The column names of the files and the options are written to a job.toml, as by
+    ppca job regress.
 
     With --vertical, owners hold different columns of the same individuals, joined by --id.
     """

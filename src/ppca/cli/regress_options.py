@@ -24,13 +24,16 @@ class RegressionOptions:
     method: Annotated[str, typer.Option(help="ols (least squares) or ridge.")] = "ols"
     alpha: Annotated[float | None, typer.Option(help="Penalty of ridge regression, above 0. Default: 1.")] = None
     standardize: Annotated[
-        bool, typer.Option("--standardize", help="The penalty is for columns divided by their joint deviation.")
+        bool,
+        typer.Option(
+            "--standardize", help="Apply the ridge penalty to columns divided by their joint standard deviation."
+        ),
     ] = False
     reveal: Annotated[
         list[str] | None,
         typer.Option(
             "--reveal",
-            help="Parts to reveal besides the usual ones: correlation,vif.",
+            help="Also reveal these parts: correlation, vif.",
             rich_help_panel=RESULT,
         ),
     ] = None

@@ -31,7 +31,7 @@ ENDINGS = (".npz", ".npy", ".json")
 
 
 class ArrayFileRefused(ValueError):
-    """A file cannot be read or written as asked; the message says what to do."""
+    """An input file cannot be read. The message says how to fix it."""
 
 
 @command()
@@ -63,7 +63,7 @@ def run(
     parameters = _parameters(public or [])
     if output is not None:
         check_file(output, ENDINGS, replace=force)
-    sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
+    sys.path.append(os.getcwd())  # so that module:function finds modules in the current folder
     name = name_of(program)
     packets = [share(_load(path), name=path.name) for path in inputs or []]
     servers = LocalServers(tls=tls, timeout=timeout, developer=True)
@@ -137,13 +137,13 @@ def _print(console: Console, arrays: dict[str, NDArray[Any]], account: Account) 
         between = "\n" if "\n" in text else " "
         console.print(Text.assemble((name, "bold"), " =", between, text), soft_wrap=True)
     sent = max(account.bytes_sent)
-    text = f"{account.rounds} rounds (one to agree keys), {sent:,} bytes sent by the busiest server, "
+    text = f"{account.rounds} rounds (one of them for key agreement), {sent:,} bytes sent by the busiest server, "
     console.print(f"{text}{account.seconds:.3f} s", style="dim", highlight=False, soft_wrap=True)
     print_openings(console, account.audit)
 
 
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """The arrays as the ending says, whole or not at all."""
+    """Write the arrays in the format of the file's suffix. If this fails, no file is left."""
     ending = path.suffix.lower()
     if ending == ".npy" and len(arrays) != 1:
         raise FolderRefused(

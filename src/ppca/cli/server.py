@@ -94,9 +94,9 @@ def restore(config: ServerFileOption = Path("server.toml")) -> None:
 
     Run it before the new server. It restores unfinished jobs and kept models.
 
-    The operator has made a new key, and the federation a new revision with it (ppca federation add --server); the other
-    three servers run with that revision. Every share comes from a mate that holds the same share; shares are not
-    combined anywhere.
+    Before this, the operator makes a new key, and the federation signs a revision with that key (ppca federation add
+    --server). The other three servers must run with that revision. Every share is copied from another server that holds
+    the same share. No server combines shares.
     """
     from ..server.daemon import restore as bring_back
 

@@ -35,7 +35,8 @@ def plain_rows(estimator: Any, X: Any, names: list[str] | None) -> NDArray[np.fl
     """Return plain rows with the columns of the fit, by scikit-learn's rules: the same names in the same order.
 
     As in `fit`, a list or a dictionary has one table per owner; their rows are concatenated. Files and lazy frames
-    are read completely, and their columns matched by name. names: of the columns of the fit.
+    are read completely, and their columns matched by name. names: column names of
+    the fit, or None if its columns had no names.
     """
     tables: Any = list(X.values()) if isinstance(X, Mapping) else X
     if are_several(tables):

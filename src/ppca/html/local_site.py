@@ -31,11 +31,13 @@ HEADERS = {
 }
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_EVENT_SECONDS, MAX_EVENT_SECONDS = 0.5, 5.0
-"""Minimum and maximum seconds between two events sent to a browser."""
+"""Seconds between two events sent to a browser: at least the first number, at most the sum of both."""
 
 
 class LocalSite:
-    """A web application on loopback. styles: its own CSS files, added to the common style."""
+    """A web application on loopback. packages: Python packages with its templates. styles: CSS texts that are
+    appended to the common style.
+    """
 
     def __init__(self, packages: Sequence[str], styles: Sequence[str] = ()) -> None:
         self.pages = environment(*packages)
@@ -44,7 +46,7 @@ class LocalSite:
 
     def application(self, *middlewares: Any) -> web.Application:
         app = web.Application(middlewares=[local_only, *middlewares])
-        app.on_response_prepare.append(_strictly)
+        app.on_response_prepare.append(_add_security_headers)
         app.on_shutdown.append(self._close)
         return app
 
@@ -85,15 +87,16 @@ def moment(value: str | datetime) -> str:
 
 
 def when(value: str | datetime) -> Markup:
-    """A time as a person thinks of it; the exact one shows when it is pointed at, and is read aloud."""
+    """Return a `<time>` element with the time relative to now. Its title has the exact time."""
     found = datetime.fromisoformat(value) if isinstance(value, str) else value
     text = formats.relative((found - datetime.now(UTC)).total_seconds())
     return Markup('<time datetime="{}" title="{}">{}</time>').format(found.isoformat(), moment(found), text)
 
 
 def is_local(host: str) -> bool:
-    """Return whether a Host header names this machine, not a stranger's name that leads here. Any port: it may be
-    forwarded."""
+    """Return whether a Host header is a loopback name. Other names are refused even if they resolve to this machine
+    (DNS rebinding). Any port is accepted, because ports may be forwarded.
+    """
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, "0"
@@ -109,7 +112,7 @@ async def local_only(request: web.Request, handler: Handler) -> web.StreamRespon
     return await handler(request)
 
 
-async def _strictly(request: web.Request, response: web.StreamResponse) -> None:
+async def _add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
 
@@ -117,8 +120,9 @@ async def _strictly(request: web.Request, response: web.StreamResponse) -> None:
 async def follow(
     request: web.Request, wait: Callable[[], Awaitable[object]], closing: asyncio.Event
 ) -> web.StreamResponse:
-    """Tell a browser that something changed, whenever `wait` returns and every few seconds, until it leaves or we
-    close."""
+    """Send the event `changed` to a browser whenever `wait` returns, and every few seconds in any case, until the
+    browser disconnects or `closing` is set.
+    """
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     closed = asyncio.ensure_future(closing.wait())

@@ -1,11 +1,11 @@
 """A job as one typed value: the data it uses, the analysis, the parts of each receiver, and what the servers keep.
 
-    JobSpec = Data x Analysis, receivers, keep
+    JobSpec(data, analysis, receivers, keep)
 
 `Data` says whose tables are used and how they become one shared table. The owners' side reads it and nothing else.
 `Analysis` says what is computed and opened; each analysis is one subclass, registered in `registry`. A job is checked
-when it is created: `SpecError` names the field, its value and the cause. All limits and default values of a job are
-defined here.
+when it is created: `SpecError` names the field, its value and the cause. Limits and default values of the data are
+defined here, those of an analysis in its module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ ROWS, COLUMNS = "rows", "columns"
 WIDE_ROWS, WIDE_COLUMNS = "wide-rows", "wide-columns"
 NEW_ROWS, NEW_COLUMNS, COORDINATES = "new-rows", "new-columns", "coordinates"
 FORMS = (ROWS, COLUMNS, WIDE_ROWS, WIDE_COLUMNS, NEW_ROWS, NEW_COLUMNS, COORDINATES)
-"""Forms of data: what owners send, and which shared table the servers make of it."""
+"""Forms of data: tables of row owners or column owners; the same with more columns than rows (wide); new rows for a
+kept model, of row owners or column owners; coordinates from which a kept model rebuilds rows.
+"""
 
 BY_COLUMNS = frozenset({COLUMNS, WIDE_COLUMNS, NEW_COLUMNS})
 """Forms whose owners hold different columns of the same individuals."""
@@ -70,21 +72,31 @@ MAX_NAMESPACE = 1 << 26
 """Maximum number of ids of the alignment `namespace`."""
 
 MAX_TABLES = 1 << 12
-"""Maximum number of tables of one owner that acts for several."""
+"""Maximum number of tables of a job whose only owner uploads several."""
 
 MAX_MIN_ROWS = 1 << 40
+"""Maximum of `rows_at_least`."""
+
 MAX_CHUNKS = 1 << 16
+"""Maximum of `chunks`."""
+
 MIN_SCALE_EXPONENT, MAX_SCALE_EXPONENT = scales.NONE, 500
+"""Minimum (a column of zeros) and maximum of an exponent in `scales`."""
+
 MIN_COMMON_IDS = 10
 """Default minimum number of ids that column owners must have in common."""
 
 MIN_ROW_SHARE, ROW_SHARE = 1 / 64, 0.75
-"""Minimum and default of `row_share_at_most`, the largest share of a column's sum of squares that one row may have."""
+"""Minimum of `row_share_at_most`, the largest fraction of a column's sum of squares that one row may have, and the
+value of new jobs of several column owners that give none.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnList:
-    """A list of more than `MAX_COLUMNS` columns: their number and the SHA-256 of their names, which owners compare."""
+    """Columns that are too many to list by name: their number and the SHA-256 of their names. Each owner compares it
+    with its own columns.
+    """
 
     count: int
     digest: str
@@ -123,7 +135,10 @@ class Align:
         if self.alignment == NAMESPACE and not (
             is_whole(self.namespace) and 2 <= (self.namespace or 0) <= MAX_NAMESPACE
         ):
-            cause = f"must be the number of ids (they run from 0), between 2 and {MAX_NAMESPACE:,}; use 'psi' for a larger range"
+            cause = (
+                f"must be the number of ids (they run from 0), between 2 and {MAX_NAMESPACE:,}; use 'psi' for a larger "
+                "range"
+            )
             raise SpecError("data.align.namespace", self.namespace, cause)
 
 
@@ -137,11 +152,12 @@ class Data:
 
     form: one of `FORMS`. owners: names of members, or owner-1, owner-2, ... on local servers; never names of files.
     columns: names that all row owners have in common, or by owner for column owners.
-    tables: if one owner acts for several tables, the number of columns of each.
+    tables: number of columns of each table, if the only owner uploads several.
     standardize: divide each column by its joint standard deviation. missing: one of `MISSING`. align: for column owners
     only.
-    rows_at_least: minimum number of joint rows. add_to: name of kept moments to which these are added (row owners).
-    scales: exponents of the columns of the kept model whose units new rows have.
+    rows_at_least: minimum number of joint rows. add_to: name of kept moments to which the moments of this
+    job are added (row owners).
+    scales: one exponent per column of the kept model; new rows are given in units of 2^exponent.
     chunks: number of row chunks of the second moments (column owners); None: as few as the ring allows.
     check_inputs: the servers check on shares that the numbers of each owner are in range, and that new rows have the
     units of the model. Jobs of a federation with several owners, or with a kept model, must have it.
@@ -219,7 +235,7 @@ class Data:
         fits = all(is_whole(width) and width > 0 for width in self.tables) and 0 < len(self.tables) <= MAX_TABLES
         fits = fits and (sum(self.tables) == self.width if self.by_columns else set(self.tables) == {self.width})
         if len(self.owners) != 1 or not fits:
-            cause = "is for one owner that acts for several tables: the number of columns of each"
+            cause = "is only for a job whose only owner uploads several tables: the number of columns of each"
             raise SpecError("data.tables", self.tables, cause)
 
     def _check_scales(self) -> None:
@@ -247,7 +263,9 @@ class Data:
 
     @property
     def column_names(self) -> list[str]:
-        """All columns in the order of the owners; of a `ColumnList` there are no names."""
+        """Names of all columns in the order of the owners, without those of a `ColumnList`, which has only their
+        digest.
+        """
         each = self.columns.values() if isinstance(self.columns, Mapping) else [self.columns]
         return [name for own in each if not isinstance(own, ColumnList) for name in own]
 
@@ -311,8 +329,10 @@ class Analysis:
         raise NotImplementedError(type(self).__name__)
 
     async def run(self, party: Party, table: Any, job: JobSpec) -> dict[str, Any]:
-        """Compute from the shared table that the form of the data makes, and reveal to each receiver its parts, as
-        "to"."""
+        """Compute from the shared table that the form of the data makes.
+
+        Return public facts and, under "to", the revealed parts of each receiver.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def terms(self, job: JobSpec) -> list[str]:

@@ -25,15 +25,20 @@ from .doctor_report import Findings
 from .local_state import default_folder
 
 SKEW_KNOWN, SKEW_WRONG = 10.0, 120.0
-"""Seconds. Leaves begin five minutes before they are made: beyond that members do not let each other in."""
+"""Seconds of clock skew above which a note, or a problem, is reported. TLS certificates are valid from five minutes
+before they are issued. With a larger skew members reject each other.
+"""
 
 LEAF_HOURS = 6
-"""Servers renew their day-long leaves every twelve hours."""
+"""A certificate that expires in fewer hours is noted. Servers renew their 24-hour certificates every 12 hours."""
 
 
 @dataclass(frozen=True)
-class Patient:
-    """The files of the member or operator (settings) that runs the checks."""
+class CheckedFiles:
+    """Files of the member that runs the checks.
+
+    settings: of its server, if it is an operator. state: folder of its job keys and unsent shares (None: the default).
+    """
 
     federation: Path
     identity: Path
@@ -42,10 +47,13 @@ class Patient:
 
 
 class Doctor:
-    """One examination."""
+    """Run the checks once.
+
+    idle: seconds of silence to test (0: no test). told: gets the name of each step. bandwidth: whether to measure it.
+    """
 
     def __init__(
-        self, patient: Patient, *, idle: int = 0, told: Callable[[str], None] | None = None, bandwidth: bool = True
+        self, patient: CheckedFiles, *, idle: int = 0, told: Callable[[str], None] | None = None, bandwidth: bool = True
     ) -> None:
         self.patient = patient
         self.idle = idle
@@ -58,7 +66,7 @@ class Doctor:
         self.found.figures |= {"time": datetime.now(UTC).isoformat(), "build": build(), "links": {}}
         self._told("own files")
         membership, identity = self._files()
-        self._places(membership, identity)
+        self._own_machine(membership, identity)
         if membership is None or identity is None:
             return self.found
         tls = self._tls(membership, identity)
@@ -74,7 +82,10 @@ class Doctor:
     # -- this machine ------------------------------------------------------------------------------------------------
 
     def _files(self) -> tuple[Membership | None, Identity | None]:
-        """Federation and identity, as far as they are sound."""
+        """Load the membership file and the identity.
+
+        None: it cannot be loaded, or the identity does not match the file.
+        """
         membership = identity = None
         patient, found = self.patient, self.found
         try:
@@ -95,11 +106,15 @@ class Doctor:
                 membership.check_identity(identity)
                 found.good("identity", f"{identity.name}, {words(identity.public)}, is pinned by {membership.name}")
         except FederationError as error:
-            found.wrong("identity", str(error), "use the key whose line the federation's file has, for you only")
+            found.wrong(
+                "identity",
+                str(error),
+                "use the key that federation.toml lists for you, in a file that only you can read",
+            )
             identity = None
         return membership, identity
 
-    def _places(self, membership: Membership | None, identity: Identity | None) -> None:
+    def _own_machine(self, membership: Membership | None, identity: Identity | None) -> None:
         settings = self.patient.settings
         doctor_files.unwritable(self.found, self.patient.federation)
         if settings is not None:
@@ -142,7 +157,7 @@ class Doctor:
             self.found.wrong(
                 where,
                 f"it says it is server {hello.fields.get('server')}",
-                "its operator corrects server in server.toml",
+                "its operator corrects the setting `server` in server.toml",
             )
         self.found.good(where, f"reached at {link.server.api}, with the pinned key of {link.server.member}")
         hours = (link.leaf_expires - datetime.now(UTC)).total_seconds() / 3600
@@ -171,7 +186,7 @@ class Doctor:
         self.found.good(where, said)
 
     def _back(self, where: str, link: DoctorConnection, figures: dict[str, object]) -> None:
-        """From a server: whether the other one reaches this one."""
+        """Check that the other server reaches both ports of this one. Only if this machine runs a server."""
         figures["back"] = back = link.reach()
         for port in ("api", "mesh"):
             if not back.get(port, {}).get("up"):
@@ -225,7 +240,9 @@ class Doctor:
                 )
 
     def _clocks(self, membership: Membership) -> None:
-        """With three clocks or more, the median says whose is wrong."""
+        """Compare clocks. If at least three servers answer, the median of their clocks counts as correct, otherwise the
+        clock of this machine.
+        """
         skews = {number: hello.skew for number, hello in self._hellos.items()}
         own = statistics.median(skews.values()) if len(skews) > 2 else 0.0
         if abs(own) > SKEW_KNOWN:

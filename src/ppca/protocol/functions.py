@@ -1,16 +1,19 @@
-"""Functions: rsqrt, sqrt, reciprocal and division: normalise, evaluate a polynomial, scale back.
+"""Functions: 1 / sqrt(x), sqrt(x), 1 / x and x / y in three steps (normalise, evaluate a polynomial, scale back).
 
-1. Rounds 1-2: the binade of x (see `normalise`): a secret power of two for the input, and the factor for the output.
+1. Rounds 1-2: find the binade of x (see `normalise`). It gives a secret power of two that scales x, and the factor that
+   scales the result.
 2. Round 3: z = x * power, in [1/2, 5/4), with 36 fractional bits.
 3. Rounds 4-7: p(z), a Chebyshev interpolant of degree 15 in u = 2z - 7/4 with a relative error below 2^-33.
-4. Rounds 8-9: result = p(z) * factor, truncated exactly; one round if the span of the result is at most 2^9, as for the
-   square root of |x| < 2^17.
+4. Rounds 8-9: result = p(z) * factor, truncated exactly. One round if the result is below 2^9, such as sqrt(x) for
+   x < 2^17.
 
 Newton or Goldschmidt iterations would need three steps of two rounds each; the polynomial takes four rounds in all.
 Every function maps zero to zero, as scikit-learn's scaling does for constant columns.
-Rounds: 9; 10 for `1 / x`; 12 for `x / y` (its products with x and with 1 / y may be large: two rounds each);
+Rounds: 9; 10 for `1 / x`, which also needs the sign of x; 12 for `x / y` (the sign of y, and two rounds for the product
+with x);
 `polynomial` alone takes 2 + ceil(log2((degree + 1) / 4)) from degree 4 on, for |x| <= 1.
-Range: the 128-bit ring, 0 <= x < 2^span down to the last bit; for `reciprocal` and divisors 2^-30 <= |x| < 2^span.
+Range: the 128-bit ring; 0 <= x < 2^span, including the smallest representable x. `reciprocal` and divisors: 0, or
+2^-30 <= |x| < 2^span.
 Error: 1e-9 relative or 2 ulp, whichever is larger. Security: that of gates and products.
 """
 
@@ -45,8 +48,8 @@ MAX_ARGUMENT = 0.751
 """Bound on |2 z - 7/4|: 3/4 and the error of the last bits of z."""
 
 INNER_FRAC = 36
-"""Fractional bits of z, of p(z) and of public coefficients. A local truncation of a number of size one then fails with
-2^-55.
+"""Fractional bits of z, of p(z) and of public coefficients. A local truncation of a product of size one then fails with
+probability 2^-55.
 """
 
 FACTOR_FRAC = 42
@@ -57,8 +60,8 @@ MIN_RECIPROCAL_BITS = -30
 
 
 NUMERATOR_FRAC = 50
-"""Fractional bits of x p(z) in a division before it is scaled. More bits than the default keep digits of small x /
-small y.
+"""Fractional bits of x p(z) in a division before it is scaled. With the default number of bits, the quotient
+of a small x and a small y would lose digits.
 """
 
 
@@ -77,6 +80,8 @@ def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
 def power_and_factor(frac: int, top: int, exponent: float, factor_frac: int) -> Callable[[int], list[int]]:
     """Return a function of the binade j of X = x 2^frac: the integer 2^(top-j), and 2^(exponent * (j - frac)) in fixed
     point.
+
+    top: z = X 2^(top-j) / 2^top. factor_frac: fractional bits of the second number.
     """
 
     def values(j: int) -> list[int]:
@@ -94,7 +99,8 @@ async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, si
     """Return z in [NORMALISED_MIN, NORMALISED_MAX) with INNER_FRAC fractional bits, and the factor that scales the
     result.
 
-    signed: x may be negative; the factor then has the sign of x.
+    exponent: the function is x^exponent. smallest: log2 of the smallest |x| that is normalised. factor_frac: fractional
+    bits of the factor. signed: x may be negative; the factor then has the sign of x.
     """
     dtype = x.dtype
     binades = Binades.of(dtype.frac, dtype.span, smallest)
@@ -119,13 +125,13 @@ async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, si
 
 
 async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None, within: float | None = None) -> S:
-    """Return sum of coefs[i] * x^i. The range must keep every power within the default span.
+    """Return sum of coefs[i] * x^i. Every power of x that occurs must be below 2^DEFAULT_SPAN.
 
     1. Powers x^2 [1 round], x^3 and x^4 [1 round]; blocks of four terms are then local.
     2. Neighbouring blocks are merged by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
 
-    within: promise |x| <= within (None: the span of the type). Products below 2^7 by this bound take one round, others
-        two.
+    within: promise |x| <= within (None: the span of the type). Products that this bound keeps small enough for a
+        local truncation take one round (below 2^7 with 40 fractional bits, 2^15 with 36), others two.
     Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on, if |x| <= 1.
     """
     bound = min(2.0**x.dtype.span, math.inf if within is None else within)
@@ -158,7 +164,7 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None, with
 
 
 def weight_bits(frac: int) -> int:
-    """Return the fractional bits of the coefficients of a polynomial in a number with `frac` fractional bits."""
+    """Return the number of fractional bits of encoded coefficients if the argument of the polynomial has `frac`."""
     return min(DEFAULT_FRAC, max(frac, INNER_FRAC))
 
 
@@ -220,7 +226,7 @@ def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
         name,
         rounds=lambda n: gate_rounds(n) + 7,
         sent=sent,
-        bytes_text="32 bytes per bit of range and evaluator, and 9 products, one of them truncated exactly",
+        bytes_text="32 bytes for each bit of the range and each evaluator; 9 products, one of them truncated exactly",
         input_range=input_range,
         error="1e-9 relative or 2 ulp, whichever is larger",
         failure="2^-51 per element",
@@ -229,7 +235,7 @@ def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
 
 @_declared("rsqrt", -DEFAULT_FRAC, "0, or 2^-40 <= x < 2^30")
 def rsqrt(x: S) -> Pending:
-    """Return 1 / sqrt(x) for 0 <= x < 2^span, down to the last bit; 0 for x = 0."""
+    """Return 1 / sqrt(x) for 0 < x < 2^span, including the smallest representable x; 0 for x = 0."""
     return Pending(_apply(x, "rsqrt", -0.5, -x.dtype.frac, FACTOR_FRAC))
 
 
@@ -241,7 +247,9 @@ def sqrt(x: S) -> Pending:
 
 @_declared("reciprocal", MIN_RECIPROCAL_BITS, "2^-30 <= x < 2^30; 0 gives 0")
 def reciprocal(x: S, signed: bool = False) -> Pending:
-    """Return 1 / x for 2^-30 <= x < 2^span (`signed`: |x|, one round more); 0 if |x| is below about 2^-31."""
+    """Return 1 / x for 2^-30 <= x < 2^span, and 0 if x is below about 2^-31. signed: x may be negative; one more
+    round.
+    """
     return Pending(_apply(x, "reciprocal", -1.0, MIN_RECIPROCAL_BITS, _inverse_frac(x), signed))
 
 
@@ -254,7 +262,7 @@ async def divide(x: S, y: S) -> S:
     """Return x / y with |y| in the range of `reciprocal`. x is multiplied in before scaling, so small quotients stay
     accurate.
 
-    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 12.
+    Error: 1e-9 |x / y| or 2 ulp + 2^-49 / |y|, whichever is larger. Rounds: 12.
     """
     _check(y, "divide")
     z, factor = await _normalised(y, -1.0, MIN_RECIPROCAL_BITS, _inverse_frac(y), signed=True)

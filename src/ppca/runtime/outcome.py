@@ -40,14 +40,20 @@ class Account:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A program's results, by server and sealed for their receiver, and the account of the run."""
+    """The results of a program and the account of the run.
+
+    parts: the result of each server, in which values for a receiver are still sealed.
+    """
 
     parts: list[Any]
     account: Account
 
     @classmethod
     def of(cls, runs: Sequence[Ran]) -> Self:
-        """Combine the reports of the four servers. Raise InconsistentShares if their accounts contradict each other."""
+        """Combine the reports of the four servers.
+
+        Raise ServersFailed if their rounds or traffic differ, InconsistentShares if their audit logs differ.
+        """
         totals = [ran.stats["total"] for ran in runs]
         _check_traffic(totals)
         audits = [ran.audit for ran in runs]
@@ -64,7 +70,7 @@ class Outcome:
 
 
 def _check_traffic(totals: list[dict[str, Any]]) -> None:
-    """Raise InconsistentShares unless all bytes sent were received, in the same number of rounds on all servers."""
+    """Raise ServersFailed unless all servers had the same number of rounds, and each received what was sent to it."""
     rounds = [total["rounds"] for total in totals]
     if len(set(rounds)) > 1:
         raise ServersFailed(

@@ -1,9 +1,9 @@
-"""Measurements for `ppca doctor`: echo bytes, keep a connection silent, and dial the asking server back.
+"""Measurements for `ppca doctor`: transfer test bytes, keep a connection silent, and dial back.
 
     GET, POST /v1/echo?bytes=<n>&wait=<s>   n bytes of zeros after s seconds; a body is read and thrown away
     GET  /v1/reach                          for servers: whether this server reaches the two ports of the asking one
 
-All of it is bounded, and few members at a time are served with more than a few bytes.
+Sizes and times are limited. At most MAX_AT_ONCE transfers run at once, and a member has at most one silent connection.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ from ..federation.membership import address
 from .server_state import ServerState
 
 MAX_ECHO = 8 << 20
+"""Maximum number of bytes in each direction."""
+
 MAX_WAIT = 600
+"""Maximum seconds of silence, and timeout of a transfer in seconds."""
+
 MAX_AT_ONCE = 4
+"""Maximum number of transfers at once, over all members."""
+
 REACH_SECONDS = 5.0
+"""Timeout of a connection to the asking server, in seconds."""
+
 CHUNK = bytes(1 << 16)
 
 
@@ -58,7 +66,7 @@ class Probes:
 
     async def _stay_silent(self, member: str, seconds: int) -> None:
         if member in self._silent:
-            raise FederationError("one silent connection to a member; wait for the other one")
+            raise FederationError(f"{member} already has a silent connection to this server. Wait until it ends.")
         self._silent.add(member)
         try:
             await asyncio.sleep(seconds)
@@ -80,7 +88,7 @@ class Probes:
     async def reach(self, request: web.Request) -> web.Response:
         server = self.server_state.membership.server_of(self._who(request))
         if server is None:
-            raise FederationError("only servers are dialed back: members never listen")
+            raise FederationError("only servers are dialed back: other members do not listen on a port")
         peer = self.server_state.membership.servers[server]
         return web.json_response({"api": await _dialed(peer.api), "mesh": await _dialed(peer.mesh)})
 
@@ -93,7 +101,9 @@ def _number(request: web.Request, name: str, most: int) -> int:
 
 
 async def _dialed(place: str) -> dict[str, Any]:
-    """Return whether a connection is taken there, and how long it took; it is closed at once."""
+    """Return whether a TCP connection to `place` (host:port) succeeds, with its seconds or the cause of the failure.
+    The connection is closed at once.
+    """
     started = time.monotonic()
     try:
         async with asyncio.timeout(REACH_SECONDS):

@@ -55,8 +55,8 @@ class ReadOptions:
     missing: str = _option(
         "refuse",
         "missing values",
-        "Missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all "
-        "owners' values, on shares; with --vertical of all rows of the column's owner.",
+        "Missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column. The mean is "
+        "over all owners' values, on shares; with --vertical, over all rows of the column's owner.",
         MISSING,
     )
     dask: bool = False
