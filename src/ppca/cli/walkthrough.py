@@ -112,7 +112,7 @@ class Hospitals(Walkthrough):
     data = "scikit-learn's load_breast_cancer, 569 patients, split by rows"
     folder, figures = "hospitals", ("comparison.png", "projection.png")
     moral = (
-        "Nobody saw a patient's row, a hospital's number of patients, its means or its covariance, or the joint "
+        "No one saw a patient's row, a hospital's number of patients, its means or its covariance, or the joint "
         "covariance matrix. The table above is everything that left the sharing. A server alone sees random numbers."
     )
 

@@ -37,8 +37,7 @@ WIDE_ROWS, WIDE_COLUMNS = "wide-rows", "wide-columns"
 NEW_ROWS, NEW_COLUMNS, COORDINATES = "new-rows", "new-columns", "coordinates"
 FORMS = (ROWS, COLUMNS, WIDE_ROWS, WIDE_COLUMNS, NEW_ROWS, NEW_COLUMNS, COORDINATES)
 """Forms of data: tables of row owners or column owners; the same with more columns than rows (wide); new rows for a
-kept model, of row owners or column owners; coordinates from which a kept model rebuilds rows.
-"""
+kept model, of row owners or column owners; coordinates from which a kept model rebuilds rows."""
 
 BY_COLUMNS = frozenset({COLUMNS, WIDE_COLUMNS, NEW_COLUMNS})
 """Forms whose owners hold different columns of the same individuals."""
@@ -74,11 +73,8 @@ MAX_NAMESPACE = 1 << 26
 MAX_TABLES = 1 << 12
 """Maximum number of tables of a job whose only owner uploads several."""
 
-MAX_MIN_ROWS = 1 << 40
-"""Maximum of `rows_at_least`."""
-
-MAX_CHUNKS = 1 << 16
-"""Maximum of `chunks`."""
+MAX_MIN_ROWS, MAX_CHUNKS = 1 << 40, 1 << 16
+"""Maximum of `rows_at_least` and of `chunks`."""
 
 MIN_SCALE_EXPONENT, MAX_SCALE_EXPONENT = scales.NONE, 500
 """Minimum (a column of zeros) and maximum of an exponent in `scales`."""
@@ -87,16 +83,12 @@ MIN_COMMON_IDS = 10
 """Default minimum number of ids that column owners must have in common."""
 
 MIN_ROW_SHARE, ROW_SHARE = 1 / 64, 0.75
-"""Minimum of `row_share_at_most`, the largest fraction of a column's sum of squares that one row may have, and the
-value of new jobs of several column owners that give none.
-"""
+"""Minimum of `row_share_at_most` (fraction of a column's sum of squares in one row), and its value in new jobs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnList:
-    """Columns that are too many to list by name: their number and the SHA-256 of their names. Each owner compares it
-    with its own columns.
-    """
+    """Columns that are too many to list: their number and the SHA-256 of their names, which each owner compares."""
 
     count: int
     digest: str
@@ -135,10 +127,7 @@ class Align:
         if self.alignment == NAMESPACE and not (
             is_whole(self.namespace) and 2 <= (self.namespace or 0) <= MAX_NAMESPACE
         ):
-            cause = (
-                f"must be the number of ids (they run from 0), between 2 and {MAX_NAMESPACE:,}; use 'psi' for a larger "
-                "range"
-            )
+            cause = f"must be the number of ids (from 0 on), 2 to {MAX_NAMESPACE:,}; use 'psi' for a larger range"
             raise SpecError("data.align.namespace", self.namespace, cause)
 
 
@@ -155,8 +144,7 @@ class Data:
     tables: number of columns of each table, if the only owner uploads several.
     standardize: divide each column by its joint standard deviation. missing: one of `MISSING`. align: for column owners
     only.
-    rows_at_least: minimum number of joint rows. add_to: name of kept moments to which the moments of this
-    job are added (row owners).
+    rows_at_least: minimum number of joint rows. add_to: name of kept moments to add these to (row owners).
     scales: one exponent per column of the kept model; new rows are given in units of 2^exponent.
     chunks: number of row chunks of the second moments (column owners); None: as few as the ring allows.
     check_inputs: the servers check on shares that the numbers of each owner are in range, and that new rows have the
@@ -263,9 +251,7 @@ class Data:
 
     @property
     def column_names(self) -> list[str]:
-        """Names of all columns in the order of the owners, without those of a `ColumnList`, which has only their
-        digest.
-        """
+        """Names of all columns in the order of the owners, except those of a `ColumnList`, which are unknown."""
         each = self.columns.values() if isinstance(self.columns, Mapping) else [self.columns]
         return [name for own in each if not isinstance(own, ColumnList) for name in own]
 
@@ -329,10 +315,7 @@ class Analysis:
         raise NotImplementedError(type(self).__name__)
 
     async def run(self, party: Party, table: Any, job: JobSpec) -> dict[str, Any]:
-        """Compute from the shared table that the form of the data makes.
-
-        Return public facts and, under "to", the revealed parts of each receiver.
-        """
+        """Compute from the shared table. Return public facts and, under "to", the revealed parts of each receiver."""
         raise NotImplementedError(type(self).__name__)
 
     def terms(self, job: JobSpec) -> list[str]:
