@@ -165,7 +165,7 @@ def test_faults_are_named() -> None:
         (lambda: model.fit([frame], target="ages"), "There is no 'ages'. Did you mean 'age'"),
         (lambda: model.fit([frame], target=4), "target=4: is not the position of one of 4 columns"),
         (lambda: model.fit([frame.to_numpy()], target="age"), "columns without names"),
-        (lambda: model.fit([frame, frame], [np.ones(60)]), "one array of targets for each of 2 owners"),
+        (lambda: model.fit([frame, frame], [np.ones(60)]), "must hold 2 arrays of targets: one for each owner"),
         (lambda: model.fit(frame, np.ones(59)), "one number for each row"),
         (lambda: LinearRegression(reveal="all").fit([frame], target="age"), "reveal='all': is unknown"),
         (lambda: LinearRegression(reveal=()).fit([frame], target="age"), "at least one part"),
@@ -218,6 +218,16 @@ def test_more_columns_than_rows_are_refused_by_the_condition() -> None:
     halves = Columns(None, "aligned", minimum=1)
     with pytest.raises(Refusal, match="does not have a reliable solution"):
         LinearRegression(servers=LockstepServers(), partition=halves).fit([rows[:, :3], rows[:, 3:]], target=0)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_y_is_refused_if_a_frame_has_a_column_named_target(kind: str) -> None:
+    """The column would be replaced, and the last column of X, here bmi, would be the target."""
+    frame = diabetes().iloc[:60][["age", "target", "bmi"]]
+    if kind == "polars":
+        frame = pytest.importorskip("polars").DataFrame({name: frame[name].to_numpy() for name in frame})
+    with pytest.raises(SpecError, match='X has a column target already: rename it, or pass target="target"'):
+        LinearRegression(servers=LockstepServers()).fit([frame], np.ones(60))
 
 
 def test_conventions_of_scikit_learn() -> None:

@@ -1,4 +1,4 @@
-"""Linear regression with scikit-learn's conventions, fitted jointly over several owners' data on four servers.
+"""Linear and ridge regression with scikit-learn's conventions, computed on shares of several owners' data.
 
 model = LinearRegression().fit([hospital_a, hospital_b], target="cost")
 model.coef_, model.p_values_, model.conf_int(), model.predict(new_patients)
@@ -31,11 +31,11 @@ from .regression import FIRST, FittedRegression, RegressionPlan, fit_regression
 
 Floats = NDArray[np.float64]
 TARGET = "target"
-"""Name of the column of a target that is given as `y` beside columns with names."""
+"""Name of the column that `fit(X, y)` appends for `y` if the columns of X have names."""
 
 
 class _JointRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of all joint regressions."""
+    """Base class of joint regressions: `fit`, `predict` and `conf_int`."""
 
     reveal: str | Sequence[str]
     columns: Sequence[str] | None
@@ -54,13 +54,20 @@ class _JointRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : tables
-            One array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table`.
+            One array, frame or path per owner, as a list, or as a dictionary from owners' names to tables. See
+            `open_table`.
         y : array, or one array per owner
-            The target, if X does not hold it. Row owners only.
+            The values of the target, if the target is not a column of X. For row owners only. If X has column names,
+            none of them may be "target".
         target : str or int
-            The target, if X holds it: its name, "owner:name", or its position among all columns, counted from 0.
+            The column of X that is the target: its name, "owner:name", or its position among the columns of all
+            owners, counted from 0. Give either y or target.
         progress : callable
-            Gets a text, the fraction that is done, and the number of rounds.
+            Called with a text, the finished fraction (None: unknown), and the number of communication rounds.
+
+        Returns
+        -------
+        self : the fitted estimator
         """
         with advised():
             check_attached(self.servers)
@@ -73,23 +80,21 @@ class _JointRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 return self._record(fit_regression(tables, plan, place, job))
 
     def _opened(self, X: Any, y: Any, target: str | int | None) -> tuple[list[Table], str | int]:
-        """Open all owners' tables; return them with the target."""
+        """Open the tables of all owners. Return them, and the name or position of the target."""
         if (y is None) == (target is None):
             given = None if y is None else target
-            raise SpecError(
-                "target", given, "give either y, or target: the column of X that is explained by the others"
-            )
+            raise SpecError("target", given, "give either y, or target: the column of X that the other columns predict")
         options = ReadOptions(missing=self.missing)
         if isinstance(self.partition, Columns):
             if target is None:
-                raise SpecError("target", None, "is needed for column owners: the name of the column of one of them")
+                raise SpecError("target", None, "is needed for column owners: give the name of a column of one owner")
             return open_columns(X, self.partition.id, columns=self._taken(target), options=options), plain(target)
         if target is None:
             return open_rows(_appended(X, y), columns=self._taken(None), options=options), -1
         return open_rows(X, columns=self._taken(target), options=options), plain(target)
 
     def _taken(self, target: str | int | None) -> list[str] | None:
-        """Return the columns to use, with the target."""
+        """Return the names of the columns to read, including the target; None: all columns."""
         if self.columns is None:
             return None
         named = TARGET if target is None else target
@@ -99,7 +104,7 @@ class _JointRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return list(dict.fromkeys([*self.columns, name]))
 
     def _record(self, fitted: FittedRegression) -> Self:
-        """Set the fitted attributes."""
+        """Set the fitted attributes and return the estimator."""
         model, account = fitted.model, fitted.account
         self.model_, self.account_, self.openings_ = model, account, account.audit
         self.coef_, self.intercept_ = model.coefficients, model.intercept
@@ -116,29 +121,33 @@ class _JointRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     # -- use ---------------------------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> Floats:
-        """Predict the target of plain rows, on this machine. Columns are those of the fit, without the target."""
+        """Predict the target for plain rows on this machine. X has the columns of the fit without the target."""
         check_is_fitted(self, "model_")
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         return self.model_.predict(plain_rows(self, X, names))
 
     def conf_int(self, level: float = LEVEL) -> Floats:
-        """Return confidence intervals of the coefficients and of the intercept (last), shape (n_features + 1, 2)."""
+        """Return confidence intervals: one row (lower limit, upper limit) per coefficient, then one for the intercept.
+
+        level: confidence level, such as 0.95. Shape (n_features + 1, 2), or (n_features, 2) if the intercept was not
+        revealed.
+        """
         check_is_fitted(self, "model_")
         found = self.model_.intervals(level)
         if found is None:
             raise ValueError(
-                "there are no confidence intervals: they need coefficients and standard errors, which ridge regression "
-                "does not have, or which were not revealed"
+                "there are no confidence intervals: they need coefficients and standard errors. Ridge regression does not "
+                "have standard errors. For least squares, reveal 'coefficients' and 'errors'"
             )
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a pickle, with a placeholder instead of connections to servers."""
+        """Return the state for pickling. A placeholder replaces the connections to servers."""
         return {**super().__getstate__(), "servers": None if self.servers is None else Detached()}
 
 
 def _appended(X: Any, y: Any) -> Any:
-    """Return the tables with the target as their last column."""
+    """Return the tables of X, each with its targets appended as the last column."""
     if isinstance(X, Mapping):
         targets = y if isinstance(y, Mapping) else dict(zip(X, _each(y, len(X)), strict=True))
         return {name: _with_target(table, targets[name]) for name, table in X.items()}
@@ -148,14 +157,15 @@ def _appended(X: Any, y: Any) -> Any:
 
 
 def _each(y: Any, owners: int) -> list[Any]:
-    """Return one target per owner."""
+    """Return the arrays of targets in the order of the owners, one per owner."""
     targets = list(y.values()) if isinstance(y, Mapping) else list(y) if isinstance(y, list | tuple) else [y]
     if len(targets) != owners or any(np.ndim(target) == 0 for target in targets):
-        raise SpecError("y", type(y).__name__, f"must hold one array of targets for each of {owners} owners")
+        raise SpecError("y", type(y).__name__, f"must hold {owners} arrays of targets: one for each owner")
     return targets
 
 
 def _with_target(table: Any, y: Any) -> Any:
+    """Return a table in memory with the values of y as its last column, named `TARGET` if the columns have names."""
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -163,6 +173,8 @@ def _with_target(table: Any, y: Any) -> Any:
         raise SpecError(
             "y", f"array of shape {values.shape}", "must have one number for each row of X, and X must be in memory"
         )
+    if TARGET in list(getattr(table, "columns", ())):
+        raise SpecError("y", TARGET, f'X has a column {TARGET} already: rename it, or pass target="{TARGET}"')
     if hasattr(table, "assign"):  # pandas
         return table.assign(**{TARGET: values})
     if hasattr(table, "with_columns"):  # polars
@@ -173,32 +185,41 @@ def _with_target(table: Any, y: Any) -> Any:
 
 
 class LinearRegression(_JointRegressor):
-    """Least squares regression over several owners' joint data. Servers compute on secret shares, not on the data.
+    """Least squares regression on the joint data of several owners. Servers compute on secret shares of the data.
 
     Parameters
     ----------
     reveal : str or sequence of str
-        Parts that are revealed to you: "result" (all usual parts), or some of "coefficients", "intercept", "errors",
-        "r2", "residuals"; and "correlation" (the correlation matrix of all columns) and "vif" (variance inflation
-        factors), which are never part of "result".
+        The parts of the result that are revealed to you. "result" stands for "coefficients", "intercept", "errors"
+        (standard errors), "r2" and "residuals". Two more parts must be named: "correlation" (the correlation matrix of
+        all columns) and "vif" (variance inflation factors).
     columns : list of str or None
-        The columns to use of files and frames; the target need not be listed.
+        Names of the columns of files and frames that are used. The target need not be listed. None: all columns.
     servers : Servers or None
-        Servers that compute; None starts four local processes for this fit.
+        The servers that compute. None: four local processes, started for this fit.
     partition : "rows" or Columns
-        Owners hold different rows of the same columns, or (`ppca.Columns(id=...)`) different columns of the same
-        individuals.
+        "rows": owners hold different rows of the same columns. `ppca.Columns(id=...)`: owners hold different columns of
+        the same individuals.
     missing : str
-        "refuse" tables with missing values, "drop" their rows, or count missing values as the "mean". Tables from
-        `open_table` have an option of their own.
+        Treatment of missing values. "refuse": raise an error. "drop": leave out rows with missing values. "mean": count
+        a missing value as the mean of its column. Tables from `open_table` have their own option.
 
     Attributes
     ----------
-    coef_, intercept_, n_features_in_, feature_names_in_ : as in scikit-learn; None if they were not revealed
-    standard_errors_, t_values_, p_values_ : of the coefficients, then of the intercept
-    r2_, residual_variance_, n_samples_ : R squared, residual variance (n - p - 1 degrees of freedom), number of rows
-    correlation_, vif_ : of all columns with the target last, and of the columns without it; None if not revealed
-    model_, account_, openings_ : the whole result; rounds, bytes and seconds; everything that left the sharing
+    Every attribute of a part that was not revealed is None. p is the number of columns without the target.
+
+    coef_, intercept_ : coefficients, shape (p,), and intercept
+    n_features_in_ : p
+    feature_names_in_ : names of these p columns; exists only if the tables have column names
+    n_samples_ : number of rows of all owners together, n
+    standard_errors_, t_values_, p_values_ : one value per coefficient, then one for the intercept
+    r2_ : R squared
+    residual_variance_ : residual sum of squares divided by n - p - 1; None if n - p - 1 is not positive
+    correlation_ : correlation matrix of the p columns and the target, which is last
+    vif_ : variance inflation factors, shape (p,)
+    model_ : the whole result
+    account_ : communication rounds, bytes and seconds of the fit
+    openings_ : every value that left the sharing
     """
 
     def __init__(
@@ -221,20 +242,21 @@ class LinearRegression(_JointRegressor):
 
 
 class Ridge(_JointRegressor):
-    """Ridge regression over several owners' joint data: least squares with the penalty alpha |coef|^2.
+    """Ridge regression on the joint data of several owners: least squares with the penalty alpha |coef|^2.
 
     Parameters
     ----------
     alpha : float
-        The penalty, above 0, as in scikit-learn. The intercept is not penalised.
+        Weight of the penalty, above 0, as in scikit-learn. The intercept is not penalised.
     standardize : bool
-        The penalty is for columns divided by their joint deviation. Coefficients are in the units of the data.
+        True: the penalty applies to coefficients of columns that are divided by their joint deviation. False: it
+        applies to coefficients of the columns in their own units. In both cases `coef_` is in the units of the data.
     reveal, columns, servers, partition, missing
-        See `LinearRegression`. There are no standard errors, correlations or variance inflation factors.
+        See `LinearRegression`. The parts "errors", "correlation" and "vif" do not exist for ridge regression.
 
     Attributes
     ----------
-    coef_, intercept_, r2_ and others : see `LinearRegression`; what ridge regression does not have is None
+    coef_, intercept_, r2_ and others : see `LinearRegression`; attributes that ridge regression does not have are None
     """
 
     def __init__(

@@ -1,5 +1,7 @@
-"""The openings list of a job: each value that is opened, to whom, how often at most, and its meaning. Servers enforce
-it."""
+"""The openings list of a job: each value that is opened, to whom, how often at most, and its meaning.
+
+Servers enforce this list.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ MEANING = {
     "condition bit": "one bit: whether the columns are far enough from linearly dependent, and none is constant",
     "shuffled ranks": "a uniformly random permutation: nothing",
     "number of components": "the number of components that explain the requested fraction of the variance",
-    MATCHES: "the number of rows of every owner, and which pseudonyms all owners have in common",
+    MATCHES: "the number of rows of every owner, and which pseudonyms any group of owners has in common",
     ROUNDED: f"the number of rows of every owner, rounded up to a multiple of {ROWS_TOGETHER}; all members of the job "
     "also see it from the sizes of uploads",
     "verification of components": "one of three values: whether the components are as accurate as promised, at two tolerances",
