@@ -28,7 +28,7 @@ JobName = Annotated[str, typer.Argument(help="The job: its file job.toml, its id
 
 @dataclass(frozen=True, kw_only=True)
 class MemberOptions:
-    """The member that runs a command."""
+    """Options that name the member that runs a command."""
 
     federation: File = FEDERATION
     identity: IdentityFile = IDENTITY
@@ -37,13 +37,13 @@ class MemberOptions:
         typer.Option(
             "--state",
             envvar="PPCA_STATE",
-            help="Folder of your keys of jobs and unsent shares. Default: below ~/.local/state/ppca.",
+            help="Folder of your job keys and of shares not yet sent. Default: below ~/.local/state/ppca.",
         ),
     ] = None
 
     @contextmanager
     def member(self) -> Iterator[MemberClient]:
-        """Open the member for the time of a command."""
+        """Open the client of the member, and close it when the command ends."""
         from ..member import MemberClient
 
         member = MemberClient.open(self.federation, self.identity, self.state)
@@ -58,7 +58,7 @@ def approve(
     job: JobName,
     me: MemberOptions,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. What is approved is still printed.")
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. The job is still printed.")
     ] = False,
 ) -> None:
     """Show exactly what a job reveals and to whom, then approve it.
@@ -76,7 +76,7 @@ def approve(
 
 
 def show_words(member: MemberClient, job: ProposedJob) -> None:
-    """Print what a job opens, for approvers."""
+    """Print what a job computes and opens. Approvers read this text."""
     from ..federation.approval_text import scope, terms
 
     console = Terminal()
@@ -114,7 +114,7 @@ def contribute(
     read: Annotated[ReadOptions, Help(missing=None)],
     id: Annotated[str | None, typer.Option("--id", help="Id column (column owners).")] = None,
     min_rows: MinRows = MIN_ROWS,
-    patience: Annotated[float, typer.Option(help="Seconds to wait for the first column owner.")] = 600.0,
+    patience: Annotated[float, typer.Option(help="Seconds to wait for each object of another column owner.")] = 600.0,
     quiet: Quiet = False,
 ) -> None:
     """Upload secret shares of your table to the four servers.
@@ -122,6 +122,9 @@ def contribute(
     If interrupted, run the same command again.
 
     Afterwards you can go offline.
+
+    If rows are joined by id, column owners share a key. The first owner of the job makes it, and waits until every other
+    owner has approved. The others wait until the first owner has contributed. --patience limits each wait.
     """
     with me.member() as member:
         from ..member.contributing import contribute as send
@@ -147,7 +150,7 @@ def contribute(
 def status(
     me: MemberOptions,
     job: Annotated[
-        str | None, typer.Argument(help="Job.toml, or the job's id or name. Default: all your jobs.")
+        str | None, typer.Argument(help="The job: its file job.toml, its id or its name. Default: all your jobs.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -165,13 +168,13 @@ def status(
             typer.echo(json.dumps([state_facts(*each) for each in job_states], indent=1))
             return
         if not job_states:
-            Terminal().print(Text(f"{member.name} has a part in no job."))
+            Terminal().print(Text(f"{member.name} does not take part in any job."))
         for known, job_state, place in job_states:
             _print_job_state(known, job_state, place)
 
 
 def state_facts(job: ProposedJob, job_state: JobState, place: int | None = None) -> dict[str, Any]:
-    """The state of a job, for JSON."""
+    """Return the state of a job as values for JSON. place: position in the queue; None: unknown."""
     return {
         "place": place,
         "id": job.id,
@@ -206,7 +209,9 @@ def _print_job_state(job: ProposedJob, job_state: JobState, place: int | None = 
 def watch(
     job: JobName,
     me: MemberOptions,
-    patience: Annotated[float | None, typer.Option(help="Give up after this number of seconds.")] = None,
+    patience: Annotated[
+        float | None, typer.Option(help="Seconds after which to stop following. Default: no limit.")
+    ] = None,
 ) -> None:
     """Follow a job until it ends. Exit code 1 unless it succeeds."""
     with me.member() as member:

@@ -18,18 +18,18 @@ from .times import is_span
 SERVER_FILE = "server.toml"
 MAX_TEXT = 1000
 MIN_INPUT_BYTES = 1 << 26
-"""Minimum of `memory`."""
+"""Minimum of `Policy.memory` and of `Policy.input_bytes`, in bytes: 64 MiB."""
 
 
 def _span(value: str) -> str:
     if not is_span(value):
-        raise ValueError("write a number and s, m, h or d, such as 7d")
+        raise ValueError("write a number and a unit (s, m, h or d), such as 7d")
     return value
 
 
 def _text(value: str) -> str:
     if not value or not is_plain(value) or len(value) > MAX_TEXT:
-        raise ValueError(f"text without control or hidden characters was expected, at most {MAX_TEXT} of them")
+        raise ValueError(f"write a text of 1 to {MAX_TEXT} characters without control or hidden characters")
     return value
 
 
@@ -39,8 +39,10 @@ Texts = Annotated[tuple[Annotated[str, AfterValidator(_text)], ...], Field(stric
 
 
 class Listen(toml.Strict):
-    """Addresses on which the server listens: for members and servers (api), servers (mesh), this machine only
-    (local)."""
+    """Addresses on which the server listens.
+
+    api: for members and servers. mesh: for servers while a job runs. local: for processes of this machine only.
+    """
 
     api: Address = "0.0.0.0:7443"
     mesh: Address = "0.0.0.0:7444"
@@ -57,10 +59,11 @@ class Listen(toml.Strict):
 
 
 class StoreSettings(toml.Strict):
-    """Storage. path: objects and records. keys: keys of jobs; exclude this folder from backups, so that erasure is
-    complete.
+    """Settings of storage.
 
-    keep: time for which small records of finished jobs are kept. at_most: maximum bytes of all objects together.
+    path: folder of objects and records. keys: folder of the keys of jobs (None: the folder keys below path). Exclude it
+    from backups: destroying a key then erases the job. keep: how long small records of finished jobs are kept. at_most:
+    maximum number of bytes of all objects together.
     """
 
     path: str
@@ -70,12 +73,12 @@ class StoreSettings(toml.Strict):
 
 
 class Policy(toml.Strict):
-    """The operator's policy: which jobs its server accepts.
+    """The operator's policy: the jobs that its server accepts.
 
-    analyses, forms: the analyses that run here, and the forms of data (see [analysis] name and [data] form of
-    job.toml).
-    max_job_lifetime: maximum time until a job expires, and for which its results are kept. max_model_lifetime: maximum
-    time for which a model is kept.
+    analyses: the analyses that may run here ([analysis] name of job.toml). forms: the accepted forms of data ([data]
+    form of job.toml). max_job_lifetime: maximum time from now to the expiry of a job, and maximum time for which its
+    result is kept. max_model_lifetime: maximum time for which a model is kept. memory: maximum number of bytes of the
+    inputs of a job; None: see `input_bytes`.
     """
 
     owners_at_least: int = Field(default=3, ge=1)
@@ -97,17 +100,19 @@ class Policy(toml.Strict):
 
     @property
     def input_bytes(self) -> int:
-        """Maximum bytes of the inputs of a job: `memory`, or a quarter of the memory of this machine."""
+        """Maximum number of bytes of the inputs of a job.
+
+        It is `memory`; if that is not set, a quarter of the memory of this machine, but at least `MIN_INPUT_BYTES`.
+        """
         return self.memory or max(MIN_INPUT_BYTES, machine_bytes() // 4)
 
 
 class WorkSettings(toml.Strict):
     """Settings of running jobs.
 
-    threads: of every job's kernels (0: the cores of this machine, shared by the servers that the federation places on
-    it and their jobs at once). timeout: seconds that a round may take. start_timeout: seconds until all peers are
-    connected.
-    attempt_timeout: maximum seconds of a whole attempt.
+    threads: number of threads of a job's kernels. 0: the cores of this machine are shared by its servers of the
+    federation and by the jobs that they run at once. timeout: maximum seconds of a round. start_timeout: maximum
+    seconds until all peers are connected. attempt_timeout: maximum seconds of a whole attempt.
     """
 
     threads: int = Field(default=0, ge=0)
@@ -126,6 +131,11 @@ class Workers(toml.Strict):
 
 
 class ServerFile(toml.Strict):
+    """The tables of server.toml.
+
+    server: number of the server, 0 to 3. federation: path of federation.toml. identity: path of the private key.
+    """
+
     server: int = Field(ge=0, le=3)
     federation: str
     identity: str
@@ -137,7 +147,7 @@ class ServerFile(toml.Strict):
 
 
 class ServerSettings:
-    """The content of server.toml, with paths relative to its folder."""
+    """The content of server.toml. Relative paths in it are relative to its folder."""
 
     def __init__(self, file: ServerFile, folder: Path) -> None:
         self.file = file
@@ -145,7 +155,10 @@ class ServerSettings:
 
     @classmethod
     def load(cls, path: Path, identity: Path | None = None) -> Self:
-        """Load the file. identity: path of the private key, if not the one in the file (a systemd credential)."""
+        """Load server.toml from its path, or from its folder.
+
+        identity: path of the private key, such as a systemd credential. None: the path in the file.
+        """
         path = path / SERVER_FILE if path.is_dir() else path
         file = toml.parse(ServerFile, toml.read(path), str(path))
         if identity is not None:
@@ -173,7 +186,10 @@ class ServerSettings:
 
 
 def render_server(file: ServerFile) -> bytes:
-    """Return the text of server.toml with all settings, so that an operator sees every setting."""
+    """Return the text of server.toml with the settings of a file, including defaults.
+
+    Settings that are None and the table [workers] are left out.
+    """
     parts = [
         "# One server of a federation. Paths are relative to this file. Restart the server after a change here;\n"
         "# a new revision of federation.toml needs no restart.\n",
