@@ -87,7 +87,7 @@ def test_a_server_cannot_fill_the_store_of_another(tmp_path: Path) -> None:
     admission.refuses(make("delta", "erased", OF, what="job", **long), "said so already")
     admission.refuses(make("delta", "erased", OF, what="everything"), "nothing that can be erased")
     for kind, about in (("erased", {"what": "model"}), ("receipt", {"owner": "north", "contribution": "0" * 64})):
-        admission.refuses(make("delta", kind, OF, bytes(60_000), **about), "it has a payload")
+        admission.refuses(make("delta", kind, OF, bytes(60_000), **about), "it must not have a payload")
     for kind in ("audit", "result"):
         with pytest.raises(NotNow, match="no such attempt"):
             admission.admit(make("delta", kind, OF, b"x", receiver=RECEIVER, attempt=2, chunk=0), "delta")
@@ -150,8 +150,8 @@ def test_an_outsider_and_a_forger(kind: str, admission: LocalAdmission) -> None:
 def test_members_bring_their_own_and_servers_any(admission: LocalAdmission) -> None:
     admission.tell(*until("approval"))
     item = make("north", "approval", OF)
-    admission.refuses(item, "members bring their own", carrier="south")
-    admission.refuses(item, "members bring their own", carrier=RECEIVER)
+    admission.refuses(item, "A member may send its own objects only", carrier="south")
+    admission.refuses(item, "A member may send its own objects only", carrier=RECEIVER)
     assert admission.admit(item, "delta")
 
 

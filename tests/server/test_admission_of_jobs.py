@@ -102,7 +102,7 @@ def test_files_that_are_no_jobs(data: bytes, admission: LocalAdmission) -> None:
 
 def test_a_job_file_that_is_too_long(admission: LocalAdmission) -> None:
     long = ProposedJob(OF.data + b"#" * (1 << 20))
-    admission.refuses(submitted(long), "at most 1,048,576 are read")
+    admission.refuses(submitted(long), "The maximum is 1,048,576")
 
 
 def test_a_removed_member_is_out(admission: LocalAdmission) -> None:
@@ -167,12 +167,12 @@ def test_jobs_under_way_and_in_a_day(tmp_path: Path) -> None:
     admission = LocalAdmission(tmp_path, jobs_per_member=2, jobs_per_day=3)
     first, second = job(name="1"), job(name="2")
     admission.tell(submitted(first), submitted(second))
-    with pytest.raises(NotNow, match="2 jobs under way"):
+    with pytest.raises(NotNow, match="2 jobs that are not over"):
         admission.tell(submitted(job(name="3")))
     admission.tell(submitted(job(name="4"), "north"))
     admission.tell(make(RECEIVER, "cancel", first), submitted(job(name="3")))
     admission.tell(make(RECEIVER, "cancel", second))
-    with pytest.raises(NotNow, match="in a day"):
+    with pytest.raises(NotNow, match="daily maximum of jobs"):
         admission.tell(submitted(job(name="5")))
 
 
@@ -199,7 +199,7 @@ def test_a_full_store(tmp_path: Path) -> None:
 def test_a_member_cannot_flood_with_small_objects(admission: LocalAdmission, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OBJECTS", 20)
     admission.tell(*until("envelope"))
-    with pytest.raises(ObjectRefused, match="as many objects"):
+    with pytest.raises(ObjectRefused, match="maximum of 20 objects"):
         admission.tell(*(make("north", "envelope", OF, b"x", to=0, chunk=chunk) for chunk in range(100)))
     assert admission.mailbox.objects(OF.id).count["north"] == 20
     admission.tell(make("south", "envelope", OF, b"x", to=0, chunk=0))

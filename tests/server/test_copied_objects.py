@@ -58,7 +58,7 @@ def test_the_files_of_open_jobs_of_a_member_are_bounded(tmp_path: Path, monkeypa
     monkeypatch.setattr(module, "MAX_OPEN_BYTES", len(jobs[0].data) // 2)
     submitted = [make(RECEIVER, "job", each, each.data) for each in jobs]
     admission.tell(submitted[0])
-    with pytest.raises(NotNow, match="open jobs take more than"):
+    with pytest.raises(NotNow, match="that are not over exceed"):
         admission.tell(submitted[1])
     admission.mailbox.note(f"over {jobs[0].id}", "0")
     admission.tell(submitted[1])
@@ -115,6 +115,6 @@ def test_the_job_files_of_a_member_take_a_bounded_part_of_the_store(
     admission.tell(make(RECEIVER, "job", first, first.data))
     admission.tell(make(RECEIVER, "job", second, second.data))
     third = job(name="3")
-    with pytest.raises(NotNow, match=r"the files of analyst's jobs take more than [0-9,]+ bytes here"):
+    with pytest.raises(NotNow, match=r"the files of analyst's jobs exceed [0-9,]+ bytes"):
         admission.tell(make(RECEIVER, "job", third, third.data))
     admission.tell(make("north", "job", third, third.data))

@@ -8,9 +8,9 @@ Variables
     R            the factor of one step, c0 I + c1 G + c2 G2 + c3 G3
 
 Method
-    One step maps every singular value x to x r(x^2), where r is the polynomial with the coefficients c0 to c3. The steps
-    move the singular values towards one. This is a polynomial iteration for the polar factor, such as Newton-Schulz
-    (Bjorck and Bowie, 1971; Higham, 2008). Items separated by | run in parallel:
+    One step maps every singular value x to x r(x^2). The polynomial r has the coefficients c0 to c3. The steps move the
+    singular values towards one. This is a polynomial iteration for the polar factor, such as Newton-Schulz (Bjorck and
+    Bowie, 1971; Higham, 2008). Items separated by | run in parallel:
 
     round 1   G2 = G G
     round 2   G3 = G G2 | G4 = G2 G2

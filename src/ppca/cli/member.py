@@ -123,8 +123,8 @@ def contribute(
 
     Afterwards you can go offline.
 
-    If rows are joined by id, column owners share a key. The first owner of the job makes it, and waits until every other
-    owner has approved. The others wait until the first owner has contributed. --patience limits each wait.
+    If rows are joined by id, column owners share a key. The first owner of the job makes it, and waits until every
+    other owner has approved. The others wait until the first owner has contributed. --patience limits each wait.
     """
     with me.member() as member:
         from ..member.contributing import contribute as send

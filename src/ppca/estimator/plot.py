@@ -1,6 +1,7 @@
 """Draw a fitted model with Matplotlib (the extra `plot`), for `PCA.plot`.
 
-Pictures use the revealed model and, for scores, the caller's rows. They do not use the servers.
+All pictures use the revealed model. The pictures "scores" and "biplot" also use rows of the caller. Drawing does not
+use the servers.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ Floats = NDArray[np.float64]
 
 INK, SOFT, ACCENT, BAR, PALE = "#1c2733", "#5b6875", "#1f5f8b", "#4a90bf", "#dde3e9"
 GROUPS = ("#1f5f8b", "#d1495b", "#3c8d5a", "#c98a1b", "#7b5ea7", "#4aa6a6", "#8c564b", "#6b7280")
-"""Colours of groups of rows, repeated after the last."""
+"""Colours of groups of rows. After the last colour the first is used again."""
 
 NAMED = 14
-"""Maximum number of arrows with a name: more names would overlap."""
+"""Maximum number of arrows with a name. More names would overlap."""
 
 MAP_COMPONENTS, MAP_COLUMNS = 12, 30
-"""Maximum number of components of the heat map, and of its columns in the summary."""
+"""Maximum number of components in the heat map, and maximum number of table columns in the heat map of the summary."""
 
 NUMBERS = 40
-"""Maximum number of columns with which the cells of the heat map have numbers."""
+"""The cells of the heat map show numbers if it has at most this number of table columns."""
 
 LETTERS = 22
-"""Maximum length of names in pictures."""
+"""Maximum number of characters of a column name in pictures."""
 
 
 class MissingMatplotlib(ImportError):
@@ -54,20 +55,27 @@ def draw(
     components: tuple[int, int],
     ax: Axes | None,
 ) -> Figure:
-    """Draw one picture, or the summary of four. components: the two of a plane, counted from 1. Raises ValueError."""
+    """Draw one picture of a model, or the summary of four pictures. Return the figure.
+
+    kind: "summary" or a key of `PICTURES`. scores: coordinates of the caller's rows; None: no rows. groups: one label
+    per row. components: the two components of a plane, counted from 1. ax: axes to draw into; None: a new figure. Raise
+    ValueError for parameters that do not fit together.
+    """
     figure_type = _matplotlib()
     if kind != "summary" and kind not in PICTURES:
         raise ValueError(f"kind is {kind!r}. It must be 'summary' or one of: {', '.join(PICTURES)}.")
     plane = _plane(model, components)
     if kind == "scores" and scores is None:
-        raise ValueError("kind='scores' needs rows: pass plot(X, kind='scores'). They are projected on this machine.")
+        raise ValueError("kind='scores' needs rows: call plot(X, kind='scores'). X is projected on this machine.")
     if groups is not None and (scores is None or len(groups) != len(scores)):
         have = 0 if scores is None else len(scores)
         raise ValueError(f"groups has {len(groups)} labels for {have} rows. Pass one label for each row of X.")
     drawing = Drawing(model, scores, groups, plane)
     if kind == "summary":
         if ax is not None:
-            raise ValueError("the summary has four pictures and does not fit into ax. Name one kind, or leave ax out.")
+            raise ValueError(
+                "kind='summary' draws four pictures and does not fit into ax. Choose another kind, or leave ax out."
+            )
         return drawing.summary(figure_type)
     size = (7.0, 5.0) if kind in ("scree", "errors") else (7.0, 6.0)
     if kind == "loadings":
@@ -79,7 +87,7 @@ def draw(
 
 
 def _matplotlib() -> type[NotebookFigure]:
-    """Return the class of figures. Raises `MissingMatplotlib`."""
+    """Return the class of figures. Raise `MissingMatplotlib` if Matplotlib is not installed."""
     try:
         from .figure import NotebookFigure
     except ImportError as error:
@@ -90,7 +98,7 @@ def _matplotlib() -> type[NotebookFigure]:
 
 
 def _plane(model: PCAModel, components: tuple[int, int]) -> tuple[int, int]:
-    """Return the two components counted from 0. For a model of one component both are the first."""
+    """Return the two components of a plane, counted from 0: (0, 0) if the model has one component."""
     count = len(model.components)
     if count == 1:
         return 0, 0
@@ -101,7 +109,7 @@ def _plane(model: PCAModel, components: tuple[int, int]) -> tuple[int, int]:
 
 
 class Drawing:
-    """Drawing of the pictures of one model into axes."""
+    """Draws pictures of one model into axes. Parameters: see `draw`; plane: the two components, counted from 0."""
 
     def __init__(
         self, model: PCAModel, scores: Floats | None, groups: Sequence[Any] | None, plane: tuple[int, int]
@@ -113,7 +121,7 @@ class Drawing:
         self.names = labels(model.column_names, LETTERS)
 
     def summary(self, new_figure: Any) -> Figure:
-        """Four pictures: scree, loadings, columns in a plane, and rows (errors if there are no rows)."""
+        """Draw four pictures: scree, loadings, circle, and scores. Without rows, errors replace scores."""
         figure: Figure = new_figure(figsize=(13.0, 10.0), layout="constrained")
         places = figure.subplots(2, 2)
         self.scree(places[0, 0])
@@ -126,7 +134,7 @@ class Drawing:
         return figure
 
     def scree(self, ax: Axes) -> None:
-        """The variance of every component as bars, and the cumulative line."""
+        """Draw the explained variance of every component as bars, and the cumulative sum as a line."""
         ratios = self.model.explained_variance_ratio
         numbers = np.arange(1, len(ratios) + 1)
         ax.bar(numbers, 100 * ratios, color=BAR, width=0.72, label="each component")
@@ -152,7 +160,7 @@ class Drawing:
         _tidy(ax)
 
     def errors(self, ax: Axes) -> None:
-        """The bound of the angle between each component and the exact one."""
+        """Draw, for each component, the bound of its angle to the exact component."""
         bounds = np.maximum(self.model.component_error, 1e-17)
         numbers = np.arange(1, len(bounds) + 1)
         colours = [ACCENT if good else GROUPS[1] for good in self.model.resolved]
@@ -175,7 +183,10 @@ class Drawing:
         _tidy(ax)
 
     def loadings(self, ax: Axes, most: int | None = None) -> None:
-        """The components as a heat map: a row per column, a column per component."""
+        """Draw the components as a heat map with one row per table column and one column per component.
+
+        most: maximum number of table columns; the strongest are shown. None: all.
+        """
         from matplotlib.colors import LinearSegmentedColormap
 
         shown = self.model.components[:MAP_COMPONENTS]
@@ -202,8 +213,11 @@ class Drawing:
         ax.figure.colorbar(image, ax=ax, shrink=0.6, pad=0.02)
 
     def circle(self, ax: Axes) -> None:
-        """Correlations of the columns with two components; their loadings if correlations do not follow from the
-        model."""
+        """Draw the correlations of the table columns with two components.
+
+        Loadings replace correlations if the model does not determine correlations. With one component, bars replace the
+        plane.
+        """
         points, correlated = arrows(self.model, *self.plane)
         if self.plane[0] == self.plane[1]:
             self._bars(ax, points[:, 0], correlated)
@@ -217,7 +231,10 @@ class Drawing:
         self._cross(ax)
 
     def scores(self, ax: Axes) -> None:
-        """Rows in the plane of two components, coloured by group."""
+        """Draw rows as points in the plane of two components, coloured by group.
+
+        With one component, the vertical axis is the number of the row.
+        """
         assert self.scores_of_rows is not None
         self._points(ax, self.scores_of_rows[:, self.plane])
         ax.set(title=f"Scores of {counted(len(self.scores_of_rows), 'row')}")
@@ -225,7 +242,10 @@ class Drawing:
         self._cross(ax)
 
     def biplot(self, ax: Axes) -> None:
-        """Rows as points and columns as arrows in one plane; without rows, the arrows alone."""
+        """Draw rows as points and table columns as arrows in one plane.
+
+        Without rows, draw the picture "circle" instead. With rows and one component, draw the picture "scores".
+        """
         if self.scores_of_rows is None or self.plane[0] == self.plane[1]:
             (self.circle if self.scores_of_rows is None else self.scores)(ax)
             return
@@ -240,9 +260,10 @@ class Drawing:
         self._cross(ax)
 
     def _points(self, ax: Axes, points: Floats) -> None:
+        """Draw points, one colour per group. Many points are smaller and more transparent."""
         clear = 0.75 if len(points) <= 500 else 0.4
         size = 26 if len(points) <= 500 else 10
-        if self.plane[0] == self.plane[1]:  # one component: rows over it, in their order
+        if self.plane[0] == self.plane[1]:  # one component: the vertical axis is the number of the row
             points = np.column_stack([points[:, 0], np.arange(len(points))])
         if self.groups is None:
             ax.scatter(points[:, 0], points[:, 1], s=size, color=ACCENT, alpha=clear, linewidths=0)
@@ -255,7 +276,7 @@ class Drawing:
         ax.legend(frameon=False)
 
     def _arrows(self, ax: Axes, points: Floats) -> None:
-        """An arrow for every column; the longest have their names beside the plane, with lines to them."""
+        """Draw an arrow for every table column. Lines join the longest arrows to their names beside the plane."""
         named = strongest(np.hypot(*points.T), NAMED)
         for j, (x, y) in enumerate(points):
             colour, weight = (ACCENT, 1.5) if j in named else (PALE, 1.0)
@@ -268,7 +289,10 @@ class Drawing:
                 ax.text(side * 1.1, y, self.names[j], ha=ha, va="center", fontsize=8.5, color=INK)
 
     def _bars(self, ax: Axes, values: Floats, correlated: bool) -> None:
-        """Draw the strongest columns as bars, for a model of one component."""
+        """Draw the strongest table columns as bars, for a model of one component.
+
+        values: one value per table column. correlated: whether the values are correlations.
+        """
         chosen = strongest(values, MAP_COLUMNS)[::-1]
         ax.barh(range(len(chosen)), values[chosen], color=[ACCENT if values[j] > 0 else GROUPS[1] for j in chosen])
         ax.set_yticks(range(len(chosen)), [self.names[j] for j in chosen])
@@ -277,6 +301,7 @@ class Drawing:
         _tidy(ax, grid=False)
 
     def _cross(self, ax: Axes) -> None:
+        """Draw the axes through zero and label them with components and fractions of the variance."""
         first, second = self.plane
         ratios = self.model.explained_variance_ratio
         ax.axhline(0, color=PALE, linewidth=0.8, zorder=0)

@@ -1,4 +1,4 @@
-"""A Dask frame or array as an owner's table, streamed partition by partition. Needs the extra `ppca[dask]`."""
+"""A Dask frame or array as the table of an owner, read partition by partition. It needs the extra `ppca[dask]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .table import ChunkWithRest, Table
 
 
 class DaskTable(Table):
-    """A Dask frame, or a two-dimensional Dask array; partitions may be empty (filters leave such ones)."""
+    """A Dask frame, or a two-dimensional Dask array. Partitions may be empty, for instance after a filter."""
 
     rows = None
     on_dask = True
@@ -22,7 +22,7 @@ class DaskTable(Table):
         self.label = label
         if hasattr(data, "rechunk"):
             if data.ndim != 2:
-                raise BadColumns(f"{label}: the array has {data.ndim} dimension(s), a table has two.")
+                raise BadColumns(f"{label}: the array has {data.ndim} dimension(s). A table must have two.")
             data = data.rechunk({1: -1})
         self.data = data
         like = data._meta
@@ -45,25 +45,30 @@ class DaskTable(Table):
         return other
 
     def blocks(self) -> list[Any]:
-        """The partitions, or blocks of rows, not yet computed."""
+        """Return the delayed partitions of a frame, or the delayed blocks of rows of an array."""
         delayed = self.data.to_delayed()
         return list(delayed.ravel() if hasattr(delayed, "ravel") else delayed)
 
     def part(self, block: Any, number: int) -> Table | None:
-        """Return a computed partition with the chosen columns; None if it is empty. number: from 0."""
+        """Return a computed partition as a table with the chosen columns; None if it is empty.
+
+        block: the computed partition. number: its position, counted from 0.
+        """
         if len(block) == 0:
             return None
         label = f"{self.label}, partition {number + 1}"
         opened = PandasTable(label, block) if hasattr(block, "iloc") else MemoryTable(label, block)
         if self._like.names is None and opened.n_columns != self.n_columns:
-            raise BadColumns(f"{label}: it has {opened.n_columns} columns, the table {self.n_columns}.")
+            raise BadColumns(
+                f"{label}: the partition has {opened.n_columns} columns, but the table has {self.n_columns}."
+            )
         part = opened.choose(self._like.names, self.id).read_as(self)
         part.on_dask = False
         part.check_types()
         return part
 
     def bare(self) -> DaskTable:
-        """The same without its data: what a worker needs to know."""
+        """Return a copy without data. Dask workers need only this copy to read a partition."""
         other = copy.copy(self)
         other.data = None
         return other

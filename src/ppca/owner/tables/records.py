@@ -1,4 +1,7 @@
-"""An owner's rows with their ids, read or passed over: what is aligned with the records of owners of other columns."""
+"""Rows of a column owner with their ids, ready for alignment with the rows of other column owners.
+
+A table is either read into memory, or re-read in two passes (`two_pass`) without being held in memory.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,19 @@ from .table import Table, check_present
 from .two_pass import TwoPassValues
 
 HELD_NUMBERS = 1 << 24
-"""Numbers of a table that is held in memory, if their number is known before it is read: 128 MB."""
+"""Maximum number of entries (rows times columns) of a table that is always read into memory: 128 MiB.
+
+A table whose number of rows is known only after reading does not count as one.
+"""
 
 
 @dataclass
 class Records:
-    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or
-    None).
+    """The columns of one owner.
 
-    rest: what rounding integers beyond 2^53 left of the values, to be added; None: nothing.
+    label: name of the table in messages. values: shape (rows, columns). names: column names; None if unknown. ids: the
+    id column as given; None if there is no such column. rest: differences between integers beyond 2^53 and the doubles
+    in values, to be added to values; None: no differences.
     """
 
     label: str
@@ -34,11 +41,16 @@ class Records:
 
     @classmethod
     def for_upload(cls, table: Table, *, in_order: bool, columns: int, fill: bool = False) -> Self:
-        """A table whose rows are to be sent: read, or, if they leave in its order and are many, passed over (see
-        `passed`).
+        """Return the records of a table for an upload: in memory, or re-read in two passes (`two_pass`).
 
-        columns: of all owners; if there are fewer rows than that, columns are sent instead. Integers that doubles
-        round, and missing values that become means, are known only when the whole table is, so such tables are read.
+        in_order: whether rows are sent in the order of the table. columns: number of columns of all owners. fill: see
+        `of`. Two passes are used if all of these conditions hold:
+
+        - Rows are sent in the order of the table.
+        - The table is not known to have at most `HELD_NUMBERS` entries.
+        - There are at least as many rows as columns of all owners. Otherwise columns are sent, not rows.
+        - Doubles hold all its integers exactly, and no missing values are to be replaced by means. Both need the whole
+          table.
         """
         fill = fill and table.mean_for_missing
         few = table.rows is not None and (table.rows * table.n_columns <= HELD_NUMBERS or table.rows < columns)
@@ -51,24 +63,29 @@ class Records:
 
     @classmethod
     def of(cls, table: Table, *, fill: bool = False) -> Self:
-        """Read a table, once. `fill`: missing values may become the mean of their column, if the table is opened
-        so."""
+        """Read a table into memory in one pass.
+
+        fill: replace missing values by the mean of their column, if the table was opened with missing="mean".
+        """
         fill = fill and table.mean_for_missing
         values, rest, ids = table.read_exactly(check=not fill)
         if not len(values):
             raise NoRows.for_none(table.label)
         TooFewRows.refuse(table.label, len(values), table.min_rows)
         if ids is not None and len(ids) != len(values):
-            raise OwnerError(f"{table.label}: {len(ids):,} ids for {len(values):,} rows.")
+            raise OwnerError(
+                f"{table.label}: the id column has {len(ids):,} values, but the table has {len(values):,} rows."
+            )
         if fill and len(values):
             rest = _fill_means(table, values, rest)
         return cls(table.label, values, table.names, ids, rest)
 
 
 def _fill_means(table: Table, values: NDArray[np.float64], rest: Rest | None) -> Rest | None:
-    """Replace every missing value by the mean of the present values of its column (the value itself if they are equal).
+    """Replace every missing value in place by the mean of the present values of its column.
 
-    Returns the rest, with the rounding errors of these means.
+    If the present values of a column are equal, the mean is exactly that value. rest: see `Records`. Return the rest
+    with the rounding errors of these means added.
     """
     missing = np.isnan(values)
     if np.isinf(values).any():
@@ -86,7 +103,10 @@ def _fill_means(table: Table, values: NDArray[np.float64], rest: Rest | None) ->
 
 
 def joint_names(owners: Sequence[Records]) -> list[str] | None:
-    """All owners' column names; a name that two owners use is told apart by the owner."""
+    """Return the column names of all owners, or None if an owner does not know its names.
+
+    A name that several owners use becomes "owner:name".
+    """
     if any(owner.names is None for owner in owners):
         return None
     every = [name for owner in owners for name in owner.names or []]
