@@ -63,7 +63,7 @@ def test_a_run_prints_the_result_and_what_was_opened(folder: Path) -> None:
     assert ran.exit_code == 0, ran.stderr
     assert "out.product = [12.  -2.  19.5]\n" in ran.stdout
     assert "out.file = [1 1 0]\n" in ran.stdout
-    assert "4 rounds (one to agree keys)" in ran.stdout
+    assert "4 rounds (one of them for key agreement)" in ran.stdout
     assert "[x] < y" in ran.stdout  # shown as it is, not taken as markup
     assert ran.stderr.strip() == "written: result.npz"
     with np.load("result.npz") as saved:

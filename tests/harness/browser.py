@@ -25,9 +25,9 @@ AXE = Path(__file__).with_name("axe") / "axe.min.js"
 
 
 def needs_browser(test: Any) -> Any:
-    """Mark a test that starts Chromium. It is skipped where Chromium is not installed."""
+    """Mark a test that starts Chromium: a release test, because it takes long. It is skipped if Chromium is missing."""
     present = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
-    return pytest.mark.processes(present(test))
+    return pytest.mark.release(pytest.mark.processes(present(test)))
 
 
 class Page:
