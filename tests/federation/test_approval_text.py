@@ -149,6 +149,9 @@ def test_what_parameters_change() -> None:
     )
     assert "shuffled ranks" not in whats(EVERY["one column"], SERVERS)
     assert "match pattern of pseudonyms" in whats(EVERY["columns"], SERVERS)
+    assert "any group of owners" in MEANING["match pattern of pseudonyms"], (
+        "tags of two of three owners can be compared"
+    )
     assert "match pattern of pseudonyms" not in whats(EVERY["columns aligned"], SERVERS)
     assert "deviations" in whats(EVERY["rows standardised"], RECEIVER)
     assert "deviations" not in whats(EVERY["rows"], RECEIVER)

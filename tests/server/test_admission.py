@@ -172,6 +172,12 @@ def test_what_is_said_once(kind: str, admission: LocalAdmission) -> None:
     admission.refuses(AGAIN[kind](), "already|comes next")
 
 
+def test_a_duplicate_says_how_often_an_author_may_send_its_kind(admission: LocalAdmission) -> None:
+    admission.tell(*STORY[:-3])
+    admission.refuses(ended(OF, "alpha", audit="other"), "An author sends one ended per attempt")
+    admission.refuses(make("north", "approval", OF, note="again"), "An author sends one approval per job")
+
+
 def test_another_server_brings_the_proof_that_an_author_contradicts_itself(admission: LocalAdmission) -> None:
     """At most as many objects as the state of the job depends on."""
     admission.tell(*(item for item in STORY if (item.header.kind, item.header.author) != ("ended", "delta")))
