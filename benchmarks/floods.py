@@ -23,7 +23,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks import table_console
-from benchmarks.adversary import MALLORY, Adversary, peak_memory
+from benchmarks.adversary import HONEST, MALLORY, Adversary, peak_memory
 from benchmarks.field import Field
 from benchmarks.jobs import fit_job
 from benchmarks.misfortune import descendants
@@ -42,6 +42,9 @@ HELD = 10.0
 
 THREADS = 4
 """Threads of a flood that waits for answers."""
+
+MAX_START_SECONDS = 60.0
+"""Seconds that a flood may take for its first action. Honest jobs begin afterwards."""
 
 MAX_SECONDS = 900.0
 """Seconds after which a job that has not ended counts as not done."""
@@ -64,7 +67,7 @@ class Floods:
 
     def __init__(self, folder: Path) -> None:
         policy = {"owners_at_least": 1, "jobs_per_member": 100_000, "jobs_per_day": 100_000}
-        members = [OWNER, MALLORY]
+        members = list(dict.fromkeys([OWNER, MALLORY, *HONEST]))
         self.field = Field(folder, members, members, settings={"policy": policy})
         self.table = folder / "table.csv"
         values = np.random.default_rng(0).standard_normal((ROWS, len(COLUMNS)))
@@ -137,6 +140,9 @@ class Floods:
         for thread in threads:
             thread.start()
         try:
+            deadline = time.monotonic() + MAX_START_SECONDS
+            while threads and not self.actions and time.monotonic() < deadline:
+                time.sleep(0.05)
             yield
         finally:
             self.over.set()

@@ -73,7 +73,7 @@ class Reader:
         shutil.copy(ROOT / "deploy" / "ppca-server.service", host.home)
 
     def _named(self, names: str) -> list[str]:
-        return list(self.hosts.hosts) if names == "everybody" else [names]
+        return list(self.hosts.hosts) if names == "everyone" else [names]
 
     def _send(self, pattern: str, givers: str, takers: str) -> None:
         for giver in self._named(givers):
@@ -110,7 +110,7 @@ def test_every_block_of_commands_is_run() -> None:
     blocks = re.findall(r"^```(.*)$", GUIDE, re.MULTILINE)
     steps = [step for step in STEP.finditer(GUIDE) if step["hosts"]]
     assert len(blocks) == 2 * len(steps) > 30
-    known = {*OPERATORS, *OWNERS, RECEIVER, "everybody", "install"}
+    known = {*OPERATORS, *OWNERS, RECEIVER, "everyone", "install"}
     assert all(set(step["hosts"].split()) <= known for step in steps)
 
 
