@@ -174,16 +174,23 @@ def test_a_peer_that_hangs_up_before_all_are_connected_ends_the_meeting(
         assert "server 1 hung up before all servers were connected" in str(results[seat])
 
 
-def test_a_peer_that_dials_again_is_not_taken_for_gone(grid: Servers) -> None:
+def test_a_peer_that_dials_again_is_not_taken_for_gone(grid: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dialer whose first connection was cut is connected once."""
+    cut, dial = threading.Event(), connect._Connector.dial
+
+    def dial_after_cut(self: connect._Connector, peer: int, address: tuple[str, int]) -> None:
+        if (self.seat, peer) == (1, 0):
+            cut.wait(TIMEOUT)
+        dial(self, peer, address)
+
+    monkeypatch.setattr(connect._Connector, "dial", dial_after_cut)
+    results: list[Any] = []
+    meeting = threading.Thread(target=lambda: results.extend(grid.connect()))
     with socket.create_connection(grid.addresses[0]) as sock:
         send_hello(sock, 1, 0, b"test")
-        results: list[Any] = []
-        meeting = threading.Thread(target=lambda: results.extend(grid.connect()))
-        read = threading.Thread(target=lambda: read_hello(sock, 1, 0, b"test", time.monotonic() + TIMEOUT))
-        read.start()
         meeting.start()
-        read.join()
+        read_hello(sock, 1, 0, b"test", time.monotonic() + TIMEOUT)
+    cut.set()
     meeting.join()
     talk(results)
     close(results)

@@ -127,7 +127,7 @@ class Align:
         if self.alignment == NAMESPACE and not (
             is_whole(self.namespace) and 2 <= (self.namespace or 0) <= MAX_NAMESPACE
         ):
-            cause = f"must be a number of ids between 2 and {MAX_NAMESPACE:,}; use alignment 'psi' for a larger range"
+            cause = f"must be the number of ids, between 2 and {MAX_NAMESPACE:,}; use 'psi' for a larger range"
             raise SpecError("data.align.namespace", self.namespace, cause)
 
 
