@@ -206,6 +206,7 @@ def spooled(pid: int) -> int:
     return sum("deleted" in link for link in links)
 
 
+@pytest.mark.release
 def test_rows_are_forgotten_when_a_job_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the job fails on the servers or its chunks cannot be made; the servers serve on."""
     with LocalServers(timeout=PATIENCE, developer=True) as servers:
