@@ -154,8 +154,8 @@ void classify_sums_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::h
     }
     const size_t outputs = count_outputs(out, weights, count, per_key, shape.limbs);
     if (out.size() == 0) return;
-    const ClassifyCall call{
-        tree, shape, party, out.data(), keys.data(), m.data(), thresholds.data(), per_key, weights.data(), outputs};
+    const ClassifyCall call{tree,    shape,          party,  out.data(), keys.data(), m.data(), thresholds.data(),
+                            per_key, weights.data(), outputs};
     run(count, double(per_key + 1) * bits,
         [&, classify = fss().classify_sums](size_t begin, size_t end) { classify(call, begin, end); });
 }

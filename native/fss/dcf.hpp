@@ -212,8 +212,8 @@ template <int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin,
                 u128 value = share[l] - base[l];
                 if (call.party == 0) value += m[l] < threshold;
                 else value = -value;
-                add_weighted<Limbs>(call.out + Limbs * call.outputs * (at + l),
-                                    call.weights + Limbs * call.outputs * j, call.outputs, value);
+                add_weighted<Limbs>(call.out + Limbs * call.outputs * (at + l), call.weights + Limbs * call.outputs * j,
+                                    call.outputs, value);
             }
         }
     }
@@ -243,8 +243,8 @@ template <int Limbs> void classify_few(const ClassifyCall& call, size_t begin, s
             u128 value = load_element<Limbs>(share + Limbs * (i * per_key + j + 1)) -
                          load_element<Limbs>(share + Limbs * (i * per_key));
             if (call.party == 0) value += m < align_top(load128(call.thresholds + 2 * j), call.shape.bits);
-            add_weighted<Limbs>(call.out + Limbs * call.outputs * (begin + i),
-                                call.weights + Limbs * call.outputs * j, call.outputs, value);
+            add_weighted<Limbs>(call.out + Limbs * call.outputs * (begin + i), call.weights + Limbs * call.outputs * j,
+                                call.outputs, value);
         }
     }
 }
