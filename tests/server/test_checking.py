@@ -340,6 +340,21 @@ def test_a_contribution_that_ends_the_process_again_and_again_is_refused(
     ]
 
 
+@pytest.mark.processes
+def test_a_process_that_does_not_start_is_not_counted(shares: Contributions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was, so four failures within seconds, as while a package is replaced, ended an honest owner's job."""
+    digest, now = contribute(shares, b"x"), 1000.0
+    monkeypatch.setattr("ppca.server.checking.sys.executable", "/bin/false")
+    monkeypatch.setattr(shares, "_checker", Checker(1 << 26))
+    monkeypatch.setattr("ppca.server.contributions.time.monotonic", lambda: now)
+    for _ in range(2 * MAX_ENDED_CHECKS):
+        now += MAX_RETRY_DELAY
+        shares._again.clear()
+        with suppress(CheckFailed):
+            shares.check(OF, "north", digest)
+    assert refusals(shares) == []
+
+
 def test_checks_that_are_answered_are_not_counted(shares: Contributions, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = contribute(shares, b"x")
 

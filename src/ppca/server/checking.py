@@ -5,7 +5,8 @@ of the files and the key of the job to this one, which answers what the shares t
 It lives as long as the server; if it dies or hangs it is started again, and the contribution is checked again later.
 
     server -> here    check     server, job, owner, key, files, restored, signed, memory
-    here -> server    good      bytes
+    here -> server    here      ready, once
+                      good      bytes
                       refused   why: the owner's fault
                       damaged   why: a file is not what was stored
 """
@@ -91,16 +92,25 @@ class Checker:
         raise (ObjectRefused if kind == "refused" else CheckFailed)(str(fields.get("why")))
 
     def _ask(self, seconds: float, request: dict[str, Any]) -> Message:
-        channel = self._running()
+        try:
+            channel = self._running()
+        except (OSError, CodecError, ChannelClosed) as error:
+            self._end()
+            raise CheckFailed(f"the process that opens contributions cannot be started ({error})") from None
         channel.settimeout(seconds)
         for part in encode("check", memory=self._memory, **request):
             channel.sendall(part)
+        return self._answer(channel, seconds)
+
+    @staticmethod
+    def _answer(channel: socket.socket, seconds: float) -> Message:
         reader, deadline = MessageReader(MAX_REQUEST), time.monotonic() + seconds
         while (message := reader.read(channel)) is None:
             channel.settimeout(max(0.01, deadline - time.monotonic()))
         return message
 
     def _running(self) -> socket.socket:
+        """Return the channel of a process that is ready. What goes wrong before is not the fault of a contribution."""
         if self._channel is None or self._process is None or self._process.poll() is not None:
             self._end()
             self._channel, theirs = socket.socketpair()
@@ -115,6 +125,8 @@ class Checker:
                     start_new_session=True,
                     env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                 )
+            self._channel.settimeout(SECONDS)
+            self._answer(self._channel, SECONDS)  # "here"
         return self._channel
 
     def _end(self) -> None:
@@ -246,6 +258,8 @@ def main() -> None:
     connection = socket.socket(fileno=arguments.control)
     channel = Channel(connection, MAX_REQUEST)
     with suppress(ChannelClosed, OSError):
+        for part in encode("here"):
+            connection.sendall(part)
         while True:
             message = channel.read()
             if message is not None:
